@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from doorstep.stores.sql.postgres import claim
+from doorstep.stores.sql.postgres import claim, settle
 from doorstep.stores.sql.postgres import counters as postgres_counters
 from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.tally import Tally
@@ -21,6 +21,6 @@ def uncounted() -> Iterator[None]:
     assert _COUNT in claim.CLAIM, "the claim counts in another way than is taken out here"
     with ExitStack() as stack:
         stack.enter_context(patch.object(claim, "CLAIM", _CLAIM))
-        stack.enter_context(patch.object(postgres_counters, "settled", lambda *_: Tally()))
+        stack.enter_context(patch.object(settle, "settlement_tally", lambda *_: Tally()))
         stack.enter_context(patch.object(batches, "add_counts", lambda *_: None))
         yield

@@ -198,18 +198,28 @@ _SHARED_KEYWORDS = {
     "Unpack[Paging]": ("doorstep.client.call", "Paging"),
     "Unpack[BulkOptions]": ("doorstep.client.queues", "BulkOptions"),
     "Unpack[DeadLetterQuery]": ("doorstep.client.queues", "DeadLetterQuery"),
+    "Unpack[EventQuery]": ("doorstep.client.events", "EventQuery"),
+    "Unpack[RetryQueueQuery]": ("doorstep.client.queues", "RetryQueueQuery"),
+    "Unpack[ReplayRange]": ("doorstep.client.endpoints", "ReplayRange"),
+    "Unpack[ReplayOptions]": ("doorstep.client.endpoints", "ReplayOptions"),
 }
 """Keyword arguments that many methods share. The reference lists them in each signature."""
 
 
 def _keywords(module: str, name: str) -> list[str]:
-    """The fields of a TypedDict, those of its bases first, as optional keyword arguments."""
+    """The fields of a TypedDict, then those of its bases, as keyword arguments."""
     where, node = _definition(module, name)
     assert isinstance(node, ast.ClassDef), name
     inherited = [
         one for base in node.bases if ast.unparse(base) != "TypedDict" for one in _keywords(where, ast.unparse(base))
     ]
-    return inherited + [f"{ast.unparse(field)} = None" for field in node.body if isinstance(field, ast.AnnAssign)]
+    return [_keyword(ast.unparse(field)) for field in node.body if isinstance(field, ast.AnnAssign)] + inherited
+
+
+def _keyword(field: str) -> str:
+    name, kind = field.split(": ", 1)
+    required = kind.startswith("Required[")
+    return f"{name}: {kind.removeprefix('Required[').removesuffix(']')}" if required else f"{field} = None"
 
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:

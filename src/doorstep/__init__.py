@@ -47,28 +47,24 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
-    "Batch": "doorstep.model.batch",
-    "BatchStatus": "doorstep.model.batch",
-    "CircuitRules": "doorstep.model.endpoint",
-    "DeadLetter": "doorstep.model.delivery",
-    "Doorstep": "doorstep.app",
-    "Entity": "doorstep.model.entity",
-    "Gate": "doorstep.pipelines.plan",
-    "Permanent": "doorstep.errors",
-    "Pipeline": "doorstep.pipelines.pipeline",
-    "Posted": "doorstep.model.outbox",
-    "Receipt": "doorstep.model.event",
-    "Received": "doorstep.transports.handler_replies",
-    "RetryPolicy": "doorstep.model.endpoint",
-    "Settings": "doorstep.config",
-    "Stage": "doorstep.pipelines.plan",
-    "SubmissionAttempt": "doorstep.model.batch",
-    "Transient": "doorstep.errors",
+_NAMES = {
+    "doorstep.app": ("Doorstep",),
+    "doorstep.config": ("Settings",),
+    "doorstep.errors": ("Permanent", "Transient"),
+    "doorstep.model.batch": ("Batch", "BatchStatus", "SubmissionAttempt"),
+    "doorstep.model.delivery": ("DeadLetter",),
+    "doorstep.model.endpoint": ("CircuitRules", "RetryPolicy"),
+    "doorstep.model.entity": ("Entity",),
+    "doorstep.model.event": ("Receipt",),
+    "doorstep.model.outbox": ("Posted",),
+    "doorstep.pipelines.pipeline": ("Pipeline",),
+    "doorstep.pipelines.plan": ("Gate", "Stage"),
+    "doorstep.transports.handler_replies": ("Received",),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'doorstep' has no attribute {name!r}")

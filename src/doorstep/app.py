@@ -7,18 +7,18 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from doorstep import bootstrap
 from doorstep.bootstrap import DEFAULT_ORG, tuning_of
 from doorstep.clock import AnchoredClock, Clock
-from doorstep.components import Components, Context
+from doorstep.components import Components, Registry, errors_naming, name_taken
 from doorstep.config import Settings, secrets_of
 from doorstep.engine.accept import KEY_CONFLICT, Draft, Options, draft_of
 from doorstep.engine.directory import Directory, current_routing
 from doorstep.errors import ConfigError, Conflict, InvalidInput
-from doorstep.loop_binding import LoopBinding
+from doorstep.loop_binding import LoopBinding, run_until_stopped
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
@@ -33,26 +33,23 @@ from doorstep.operations.endpoint_rules import (
     check_function,
     form_from,
 )
-from doorstep.operations.endpoints import declare
 from doorstep.operations.outbox import Outbox, post
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
-from doorstep.registration import Registry, errors_naming, name_taken
 from doorstep.services.dead_letter_notifier import DeadLetterCallback
 from doorstep.services.exporters import begin_tracing, end_tracing
-from doorstep.services.worker import worker_name
-from doorstep.signals import run_until_stopped
 from doorstep.stores.app_connections import AsyncConnection, Omitted
 from doorstep.stores.open import store_from_url
 from doorstep.stores.store import Store, Topic
-from doorstep.telemetry.facts import Fact, Telemetry
+from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.logs import embedded_log
 from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.handler_replies import Handler
-from doorstep.transports.isolation.pool import isolation_options
+from doorstep.transports.isolation import isolation_options
 from doorstep.transports.span_exporter import SpanExporter
 
 T = TypeVar("T")
+P = ParamSpec("P")
 H = TypeVar("H", bound=Handler)
 F = TypeVar("F", bound=DeadLetterCallback)
 
@@ -85,8 +82,9 @@ class Doorstep:
         store: Store | None = None,
         clock: Clock | None = None,
     ) -> None:
-        given = settings if isinstance(settings, Settings) else _settings(settings)
-        self.settings = bootstrap.pinned(given)
+        if not isinstance(settings, Settings):
+            settings = Settings() if settings is None else Settings(database_url=settings)
+        self.settings = bootstrap.pinned(settings)
         """The settings. The path of an embedded database is made absolute."""
         self.telemetry = telemetry or Telemetry()
         """Reports what the engine does: `telemetry.subscribe(function)`."""
@@ -154,7 +152,7 @@ class Doorstep:
         components.note("info", "this process delivers", worker=components.worker_name)
 
     async def __aenter__(self) -> Self:
-        if self._delivers():
+        if self.binding.is_open() and self.components.worker is not None:
             raise Conflict(_STARTED)
         await self.open()
         try:
@@ -291,7 +289,7 @@ class Doorstep:
         """
         check_function(f"on_dead_letter: {function!r}", function)
         if not self.registry.dead_letter_callbacks:
-            self.telemetry.subscribe(self._forward_facts(lambda opened: opened.dead_letter_notifier.on_facts))
+            self.telemetry.subscribe(self._if_open(lambda opened, facts: opened.dead_letter_notifier.on_facts(facts)))
         self.registry.dead_letter_callbacks.append(function)
         return function
 
@@ -317,7 +315,7 @@ class Doorstep:
                 self.registry.declare(form, org_id)
         pipeline.join(self, org_id, partial(self._register_stage, org_id))
         if not self.pipelines:
-            self.telemetry.subscribe(self._forward_facts(lambda opened: opened.pipeline_reconciler.on_facts))
+            self.telemetry.subscribe(self._if_open(lambda opened, facts: opened.pipeline_reconciler.on_facts(facts)))
         self.pipelines[pipeline.name] = pipeline
 
     def _register_stage(self, org_id: UUID, name: str, handler: Handler, stage: Stage | None) -> None:
@@ -379,9 +377,8 @@ class Doorstep:
             with suppress(Exception):  # report the original error, not one from closing
                 await self._store.close()
             raise
-        self._exporter = (
-            begin_tracing(self.telemetry, components.warn) or self._exporter
-        )  # after a fork, keep the parent's
+        exporter = begin_tracing(self.telemetry, components.warn)
+        self._exporter = exporter or self._exporter  # after a fork, keep the parent's
         return components
 
     async def _open_store(self, migrate: bool) -> None:
@@ -396,7 +393,7 @@ class Doorstep:
     async def _build(self) -> Components:
         directory = Directory(self._store, self._sealer, self._tuning)
         await directory.reload()
-        context = Context(
+        components = Components(
             self.settings,
             self._store,
             directory,
@@ -405,10 +402,10 @@ class Doorstep:
             self.telemetry,
             self._sealer,
             self._guard,
-            worker_name(),
+            self.registry,
+            list(self.pipelines.values()),
         )
-        components = Components(context, self.registry, list(self.pipelines.values()))
-        await declare(self._store, directory, self.clock, context.endpoint_rules, self.registry.declarations)
+        await components.endpoints.declare(self.registry.declarations)
         return components
 
     def _replace_lost_store(self) -> None:
@@ -429,9 +426,6 @@ class Doorstep:
     async def _close(self, components: Components) -> None:
         await components.store.close()
 
-    def _delivers(self) -> bool:
-        return self.binding.is_open() and self.components.worker is not None
-
     def _subscribe(self) -> None:
         """Subscribe once per store and once to the telemetry: both keep their subscribers after a close."""
         if self._subscribed_store is not self._store:
@@ -441,29 +435,16 @@ class Doorstep:
         # Facts are created only if there are subscribers. The alerter alone is not worth that cost: it also polls.
         if self.telemetry.has_subscribers and not self._alerter_subscribed:
             self._alerter_subscribed = True
-            self.telemetry.subscribe(self._forward_facts(lambda opened: opened.alerter.on_facts))
+            self.telemetry.subscribe(self._if_open(lambda opened, facts: opened.alerter.on_facts(facts)))
 
-    def _if_open(self, wake: Callable[[Components], None]) -> Callable[[], None]:
-        def wake_if_open() -> None:
+    def _if_open(self, function: Callable[Concatenate[Components, P], None]) -> Callable[P, None]:
+        """A subscriber that calls the function with the current components while the store is open."""
+
+        def call_if_open(*args: P.args, **options: P.kwargs) -> None:
             if (opened := self.binding.opened) is not None:
-                wake(opened)
+                function(opened, *args, **options)
 
-        return wake_if_open
-
-    def _forward_facts(
-        self, subscriber_of: Callable[[Components], Callable[[Sequence[Fact]], None]]
-    ) -> Callable[[Sequence[Fact]], None]:
-        """A subscriber that forwards facts to a service of the current components while the store is open."""
-
-        def forward(facts: Sequence[Fact]) -> None:
-            if (opened := self.binding.opened) is not None:
-                subscriber_of(opened)(facts)
-
-        return forward
-
-
-def _settings(database_url: str | None) -> Settings:
-    return Settings() if database_url is None else Settings(database_url=database_url)
+        return call_if_open
 
 
 def _check_move(components: Components) -> None:

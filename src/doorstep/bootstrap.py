@@ -134,8 +134,17 @@ async def prepare(store: Store, settings: Settings, now: Instant, *, new_key: bo
 async def _put_admin_key(store: Store, key: str, now: Instant) -> None:
     known = await store.find(None, KeysByDigest(digest=keys.digest(key)))
     if not known:
+        admin_key = ApiKey(
+            key_id=uuid7(now),
+            org_id=DEFAULT_ORG,
+            name="bootstrap",
+            role=Role.ADMIN,
+            prefix=keys.prefix(key),
+            digest=keys.digest(key),
+            created_at=now,
+        )
         with contextlib.suppress(Conflict):  # another process has just stored the same key
-            await store.write([Put(document=_admin_key(key, now))])
+            await store.write([Put(document=admin_key)])
     elif known[0].revoked_at is not None:
         _log.warning(
             "DOORSTEP_ADMIN_KEY was revoked at %s and stays revoked; use another admin key, or set a new one",
@@ -143,33 +152,13 @@ async def _put_admin_key(store: Store, key: str, now: Instant) -> None:
         )
 
 
-def _admin_key(key: str, now: Instant) -> ApiKey:
-    return ApiKey(
-        key_id=uuid7(now),
-        org_id=DEFAULT_ORG,
-        name="bootstrap",
-        role=Role.ADMIN,
-        prefix=keys.prefix(key),
-        digest=keys.digest(key),
-        created_at=now,
-    )
-
-
 def tuning_of(settings: Settings) -> Tuning:
-    """The engine's tuning, from the settings."""
+    """The engine's tuning. Settings with the same name as a field of it are copied."""
+    copied = {name: getattr(settings, name) for name in Tuning.__struct_fields__ if name in Settings.model_fields}
     return Tuning(
-        lease_seconds=settings.lease_seconds,
-        timeout_seconds=settings.timeout_seconds,
+        **copied,
         slots=settings.concurrency,
         policy=RetryPolicy(settings.retry_delays, name="standard"),
         retries_max=settings.max_retry_attempts,
-        grace_seconds=settings.grace_seconds,
-        payload_bytes_max=settings.payload_bytes_max,
-        retention_days=settings.retention_days,
         archive_after_days=settings.retention_days,
-        inbox_retention_days=settings.inbox_retention_days,
-        audit_retention_days=settings.audit_retention_days,
-        entity_retention_days=settings.entity_retention_days,
-        minutes_retention_days=settings.minutes_retention_days,
-        hours_retention_days=settings.hours_retention_days,
     )

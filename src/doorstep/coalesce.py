@@ -58,25 +58,21 @@ class Coalescer(Generic[T, R]):
         self._batch_max = batch_max
         self._queue_max = queue_max
         self._queue: deque[tuple[T, Weight, asyncio.Future[R]]] = deque()
-        self._queued = _NOTHING
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def waiting(self) -> Weight:
+        self.waiting = _NOTHING
         """The items that are not yet in a batch."""
-        return self._queued
+        self._task: asyncio.Task[None] | None = None
 
     async def submit(self, item: T) -> R:
         """Wait until the batch with this item has been written, and return the item's result."""
         weight = self._weigh(item)
-        if self._queue and not self._queued.plus(weight).within(self._queue_max):
+        if self._queue and not self.waiting.plus(weight).within(self._queue_max):
             raise Overloaded(
-                f"{self._queued.events} events of {self._queued.size} bytes are waiting to be stored, "
+                f"{self.waiting.events} events of {self.waiting.size} bytes are waiting to be stored, "
                 "which is the maximum; send this again in a moment"
             )
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._queue.append((item, weight, future))
-        self._queued = self._queued.plus(weight)
+        self.waiting = self.waiting.plus(weight)
         if self._task is None:
             self._task = asyncio.create_task(self._write_all())
         return await future
@@ -95,7 +91,7 @@ class Coalescer(Generic[T, R]):
             item, weight, future = self._queue.popleft()
             batch.append((item, future))
             total = total.plus(weight)
-        self._queued = self._queued.minus(total)
+        self.waiting = self.waiting.minus(total)
         return batch
 
     async def _write_batch(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:

@@ -1,13 +1,14 @@
-"""The objects that work on an open store. This module creates them and passes each one its dependencies."""
+"""The declarations of a program, and the objects that work on an open store, with their dependencies."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import copy
 from random import random as uniform
-from typing import NamedTuple
+from typing import Self
 from uuid import UUID
 
 from doorstep.bootstrap import DEFAULT_ORG
@@ -16,16 +17,16 @@ from doorstep.config import Settings
 from doorstep.encryption import Sealer
 from doorstep.engine.accept import Accepter
 from doorstep.engine.directory import Directory, Tuning
-from doorstep.errors import StoreError, StoreUnavailable
+from doorstep.errors import ConfigError, InvalidInput, StoreError, StoreUnavailable
+from doorstep.operations.actions import DeliveryActions, EventActions
 from doorstep.operations.alert_evaluator import AlertEvaluator
 from doorstep.operations.alerts import AlertService
-from doorstep.operations.bulk import BulkService
-from doorstep.operations.bulk_steps import BulkStepper, Selector
+from doorstep.operations.batches import check_declarable
+from doorstep.operations.bulk import BulkService, Selector
+from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.operations.channels import ChannelService
-from doorstep.operations.deliveries import DeliveryActions
-from doorstep.operations.endpoint_rules import EndpointRules
-from doorstep.operations.endpoints import EndpointService
-from doorstep.operations.events import EventActions, Replayer
+from doorstep.operations.endpoint_rules import EndpointForm, EndpointRules, check
+from doorstep.operations.endpoints import Declaration, EndpointService
 from doorstep.operations.keys import ApiKeys
 from doorstep.operations.notifiers import ORGS, Notifiers
 from doorstep.operations.outbox import OutboxService
@@ -33,23 +34,23 @@ from doorstep.operations.reader import Reader
 from doorstep.operations.stats import Busiest, Reporter, Sampler
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.policy.retry import Random
-from doorstep.registration import Registry
 from doorstep.services.alerter import Alerter
 from doorstep.services.bulk_runner import BulkRunner
-from doorstep.services.dead_letter_notifier import DeadLetterNotifier
+from doorstep.services.coordination import Heartbeat
+from doorstep.services.dead_letter_notifier import DeadLetterCallback, DeadLetterNotifier
 from doorstep.services.exporters import MetricsExporter, metrics_exporters
 from doorstep.services.forwarder import Forwarder
-from doorstep.services.heartbeat import Heartbeat, WorkerInfo
 from doorstep.services.maintenance import EntityCleaner, MessageCleaner
 from doorstep.services.pipeline_reconciler import PipelineReconciler
-from doorstep.services.worker import Service, Worker
+from doorstep.services.worker import Service, Worker, worker_name
 from doorstep.stores.store import Store, Topic
 from doorstep.telemetry.facts import Level, Telemetry
 from doorstep.telemetry.metrics import Load
 from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.handler import HandlerTransport
+from doorstep.transports.handler_replies import Handler
 from doorstep.transports.http import HttpTransport
-from doorstep.transports.isolation.pool import Isolation
+from doorstep.transports.isolation import Isolation, IsolationOptions, isolations
 from doorstep.transports.log import LogTransport
 from doorstep.transports.mail import MailServer
 from doorstep.transports.transport import Transport
@@ -59,27 +60,53 @@ _ANNOUNCE_SECONDS = 0.01
 """The minimum time between two notifications to other processes about new outbox messages."""
 
 
-class Context(NamedTuple):
-    """The values that most components share."""
+class Registry:
+    """`doorstep.registry`: what a program declares before its Doorstep is opened."""
 
-    settings: Settings
-    store: Store
-    directory: Directory
-    clock: Clock
-    tuning: Tuning
-    telemetry: Telemetry
-    sealer: Sealer
-    guard: AddressGuard
-    worker_name: str
-    """The name under which this process holds leases and locks."""
+    def __init__(self, timeout_seconds_max: float) -> None:
+        self._timeout_seconds_max = timeout_seconds_max
+        self.handlers: dict[str, Handler] = {}
+        """The functions that endpoints may name as their handler."""
+        self.handler_orgs: dict[str, frozenset[UUID]] = {}
+        """The organizations whose endpoints may use each handler."""
+        self.declarations: list[Declaration] = []
+        """The declared endpoints, created or updated at each start."""
+        self.dead_letter_callbacks: list[DeadLetterCallback] = []
+        self.isolated: dict[str, IsolationOptions] = {}
+        """The handlers that run in separate processes."""
+        self.isolate_all = False
+        """Run every handler in separate processes, regardless of its declaration: `doorstep worker --isolate`."""
+        self.loaded_from: str | None = None
+        """The `module:name` given to --app, from which the processes of isolated handlers import the Doorstep."""
 
-    @property
-    def endpoint_rules(self) -> EndpointRules:
-        """The rules that every new endpoint is checked against."""
-        settings = self.settings
-        return EndpointRules(
-            self.sealer, self.guard, settings.timeout_seconds_max, self.tuning.policy, settings.endpoints_max
-        )
+    def copy(self) -> Self:
+        """A copy that can be changed independently."""
+        copied = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list):
+                setattr(copied, name, copy(value))
+        return copied
+
+    def declare(self, form: EndpointForm, org_id: UUID) -> None:
+        """Declare an endpoint to create or update at each start. Raises if it is invalid or its name is taken."""
+        declaration = Declaration(form, org_id)
+        if any(one.form.name == form.name and one.org_id == org_id for one in self.declarations):
+            raise ConfigError(name_taken(form.name))
+        check(form, self._timeout_seconds_max)
+        check_declarable(declaration, self.declarations)
+        self.declarations.append(declaration)
+
+    def add_handler(self, name: str, handler: Handler, org_id: UUID, isolated: IsolationOptions | None = None) -> None:
+        """Let the endpoints of an organization use a function. Organizations that were added before keep it."""
+        self.handlers[name] = handler
+        self.handler_orgs[name] = self.handler_orgs.get(name, frozenset()) | {org_id}
+        if isolated is not None:
+            self.isolated[name] = isolated
+
+    def isolations(self, owner: object) -> dict[str, Isolation]:
+        """How to run each isolated handler. `owner` is the Doorstep, which must be a module-level variable."""
+        defaults = {name: IsolationOptions() for name in self.handlers} if self.isolate_all else {}
+        return isolations(self.handlers, defaults | self.isolated, owner, self.loaded_from)
 
 
 class Components:
@@ -88,23 +115,36 @@ class Components:
     The API, the console and the command line call these objects directly, in the event loop that opened the store.
     """
 
-    def __init__(self, context: Context, registry: Registry, pipelines: Sequence[Pipeline]) -> None:
-        settings, store, directory, clock, tuning, telemetry, sealer, guard, worker_name = context
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        directory: Directory,
+        clock: Clock,
+        tuning: Tuning,
+        telemetry: Telemetry,
+        sealer: Sealer,
+        guard: AddressGuard,
+        registry: Registry,
+        pipelines: Sequence[Pipeline],
+    ) -> None:
         self.store, self.directory, self.clock, self.tuning = store, directory, clock, tuning
-        self.telemetry, self.sealer, self.guard, self.worker_name = telemetry, sealer, guard, worker_name
+        self.telemetry, self.sealer, self.guard = telemetry, sealer, guard
+        self.worker_name = worker_name()
+        """The name under which this process holds leases and locks."""
         self._registry = registry
         self.worker: Worker | None = None
         """None while this process does not deliver."""
         self._exporters: list[MetricsExporter] = []
         self._announcing: asyncio.TimerHandle | None = None
-        due, rules = self.wake_dispatcher, context.endpoint_rules
+        due = self.wake_dispatcher
+        rules = EndpointRules(sealer, guard, settings.timeout_seconds_max, tuning.policy, settings.endpoints_max)
 
         self.accepter = Accepter(store, directory, clock, tuning, telemetry, wake=due)
-        replayer = Replayer(store, self.accepter)
         selector = Selector(store, clock, tuning)
         self.deliveries = DeliveryActions(store, clock, tuning, telemetry, due)
         self.endpoints = EndpointService(store, directory, clock, rules, telemetry, due)
-        self.events = EventActions(store, clock, self.accepter, self.deliveries, replayer, telemetry)
+        self.events = EventActions(store, clock, self.accepter, self.deliveries, telemetry)
         self.bulk = BulkService(store, selector, clock, self.wake_bulk_runner)
         self.outbox = OutboxService(store, clock, DEFAULT_ORG, self.announce_posted)
         self.keys = ApiKeys(store, clock)
@@ -112,17 +152,18 @@ class Components:
         self.reporter = Reporter(store, directory, clock)
         self.sampler = Sampler(store, self.reader, clock, Busiest(store, directory, settings.metrics_endpoints))
 
-        console, mail = console_of(settings), _mail_server(settings)
+        console, smtp_url = console_of(settings), settings.smtp_url
+        mail = None if smtp_url is None else MailServer.from_url(smtp_url.get_secret_value(), settings.smtp_from)
         self.alerts = AlertService(store, clock)
         self.channels = ChannelService(
             store, directory, clock, self.endpoints, self.accepter, rules, console, has_mail=mail is not None
         )
         self.notifiers = Notifiers(store, directory, sealer, guard, mail)
         evaluator = AlertEvaluator(store, directory, clock, console, self.wake_forwarder)
-        self.alerter = Alerter(store, evaluator, clock, worker_name, settings.alert_retention_days)
+        self.alerter = Alerter(store, evaluator, clock, self.worker_name, settings.alert_retention_days)
 
-        self.forwarder = Forwarder(store, self.accepter, clock, telemetry, worker_name)
-        self.bulk_runner = BulkRunner(store, BulkStepper(store, selector, replayer, clock, telemetry, due), clock)
+        self.forwarder = Forwarder(store, self.accepter, clock, telemetry, self.worker_name)
+        self.bulk_runner = BulkRunner(store, BulkStepper(store, selector, self.accepter, clock, telemetry, due), clock)
         self.dead_letter_notifier = DeadLetterNotifier(
             registry.dead_letter_callbacks, store, directory, clock, telemetry
         )
@@ -174,8 +215,8 @@ class Components:
         locks = [self.forwarder.lock, self.alerter.lock, worker.rollup_aggregator.lock]
         locks += [exporter.lock for exporter in self._exporters]
         handlers = self._registry.handlers
-        info = WorkerInfo(self.worker_name, self.clock, self.tuning.slots, self.load, handlers, locks)
-        self._heartbeat = Heartbeat(self.store, self.clock, info)
+        slots = self.tuning.slots
+        self._heartbeat = Heartbeat(self.store, self.clock, self.worker_name, slots, self.load, handlers, locks)
         worker.services.extend([*self._exporters, self._heartbeat])
         worker.start()
         self.worker = worker
@@ -205,8 +246,7 @@ class Components:
 
     def load(self) -> Load:
         """How busy this process is."""
-        worker = self.worker
-        busy = 0 if worker is None else sum(count for _, count in worker.deliverer.buffer.busy_endpoints())
+        busy = 0 if self.worker is None else self.worker.deliverer.buffer.busy
         return Load(accepts_waiting=self.accepter.waiting, places_in_use=busy)
 
     # -- wake-ups: hints, called in this event loop; losing or repeating one is harmless, because services poll --
@@ -250,7 +290,14 @@ def console_of(settings: Settings) -> str:
     return settings.public_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
 
 
-def _mail_server(settings: Settings) -> MailServer | None:
-    if settings.smtp_url is None:
-        return None
-    return MailServer.from_url(settings.smtp_url.get_secret_value(), settings.smtp_from)
+def name_taken(name: str) -> str:
+    return f"two handlers are named {name!r}; give one of them another name="
+
+
+@contextmanager
+def errors_naming(handler: str) -> Iterator[None]:
+    """Turn InvalidInput into a ConfigError that names the handler."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise ConfigError(f"handler {handler!r}: {error}") from None

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -33,8 +33,15 @@ TOML_FILE = "doorstep.toml"
 LEASE_SLACK_SECONDS = 1.0
 """How much longer than an attempt a lease must last, so that the result can be written."""
 
-_MAIL_URL = re.compile(r"(smtps?|smtp\+starttls)://([^\s/@]*@)?[^\s/@:?#]+(:[0-9]{1,5})?/?")
-_SEALING_KEY = re.compile(r"[A-Za-z0-9+/_-]{43}=")
+_VISIBLE = re.compile(r"[!-~]*")
+"""API keys are sent in a header, where spaces and non-ASCII characters do not survive."""
+_SECRET_FORMATS = {
+    "admin_key": _VISIBLE,
+    "api_key": _VISIBLE,
+    "secret_key": re.compile(r"\s*[A-Za-z0-9+/_-]{43}=\s*"),
+    "smtp_url": re.compile(r"(smtps?|smtp\+starttls)://([^\s/@]*@)?[^\s/@:?#]+(:[0-9]{1,5})?/?"),
+}
+"""The formats of secret settings. Pydantic cannot apply patterns to them."""
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -42,6 +49,13 @@ MIB = 1024 * KIB
 def _setting(default: Any, rule: str, about: str, **bounds: Any) -> Any:
     """A row of the table. The rule completes the sentence "<name> must be …"."""
     return Field(default, description=about, json_schema_extra={"rule": rule}, **bounds)
+
+
+def _number(default: float, bounds: tuple[float, float], about: str) -> Any:
+    """A row for a number within inclusive bounds. It is a whole number if its default is one."""
+    low, high = bounds
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    return _setting(default, f"{kind} from {low} to {high}", about, ge=low, le=high)
 
 
 class Settings(BaseSettings):
@@ -63,9 +77,7 @@ class Settings(BaseSettings):
         pattern=r"^(sqlite:///.+|postgres(ql)?://.+|memory://)$",
     )
     host: str = _setting("127.0.0.1", "a host name or an address", "The address to listen on.", min_length=1)
-    port: int = _setting(
-        8080, "a whole number from 0 to 65535", "The port to listen on; 0 picks a free one.", ge=0, le=65535
-    )
+    port: int = _number(8080, (0, 65535), "The port to listen on; 0 picks a free one.")
     admin_key: SecretStr | None = _setting(
         None,
         "8 to 200 visible ASCII characters",
@@ -95,135 +107,77 @@ class Settings(BaseSettings):
         min_length=1,
         max_length=100,
     )
-    max_retry_attempts: int = _setting(
-        20,
-        "a whole number from 0 to 1000",
-        "The maximum number of retries of any policy; 0 turns retries off.",
-        ge=0,
-        le=1000,
+    max_retry_attempts: int = _number(
+        20, (0, 1000), "The maximum number of retries of any policy; 0 turns retries off."
     )
-    lease_seconds: float = _setting(
+    lease_seconds: float = _number(
         60.0,
-        "a number from 1 to 86400",
+        (1, 86_400),
         "How long a worker owns a delivery that it has claimed. After a crash, the delivery is due again when the lease ends.",
-        ge=1,
-        le=86_400,
     )
-    timeout_seconds: float = _setting(
+    timeout_seconds: float = _number(
         30.0,
-        "a number from 0.1 to 3600",
+        (0.1, 3600),
         "How long one attempt may take in total, from the DNS lookup to the last byte of the response.",
-        ge=0.1,
-        le=3600,
     )
-    concurrency: int = _setting(
-        512, "a whole number from 1 to 10000", "How many attempts one process runs at the same time.", ge=1, le=10_000
+    concurrency: int = _number(512, (1, 10_000), "How many attempts one process runs at the same time.")
+    workers: int = _number(
+        0, (0, 256), "How many worker processes `doorstep serve` starts in addition to its own worker."
     )
-    workers: int = _setting(
-        0,
-        "a whole number from 0 to 256",
-        "How many worker processes `doorstep serve` starts in addition to its own worker.",
-        ge=0,
-        le=256,
-    )
-    grace_seconds: float = _setting(
+    grace_seconds: float = _number(
         20.0,
-        "a number from 0 to 600",
+        (0, 600),
         "How long a shutdown waits for attempts in flight. Attempts that take longer count as failed and are due again.",
-        ge=0,
-        le=600,
     )
-    retention_days: float = _setting(
+    retention_days: float = _number(
         7.0,
-        "a number from 0.01 to 36500",
+        (0.01, 36_500),
         "How long to keep delivered deliveries, their attempts and the history of circuits. Dead letters that nobody acted "
         "on are archived after the same time.",
-        ge=0.01,
-        le=36_500,
     )
-    inbox_retention_days: float = _setting(
-        30.0,
-        "a number from 0.01 to 36500",
-        "How long to keep events in the inbox that nobody acknowledged.",
-        ge=0.01,
-        le=36_500,
+    inbox_retention_days: float = _number(
+        30.0, (0.01, 36_500), "How long to keep events in the inbox that nobody acknowledged."
     )
-    audit_retention_days: float = _setting(
-        365.0, "a number from 0.01 to 36500", "How long to keep entries of the audit log.", ge=0.01, le=36_500
-    )
-    entity_retention_days: float = _setting(
+    audit_retention_days: float = _number(365.0, (0.01, 36_500), "How long to keep entries of the audit log.")
+    entity_retention_days: float = _number(
         365.0,
-        "a number from 0.01 to 36500",
+        (0.01, 36_500),
         "How long to keep completed and archived pipeline entities, with their history. If no worker has declared a "
         "pipeline for this long, and for at least 30 days, all its entities are removed.",
-        ge=0.01,
-        le=36_500,
     )
-    minutes_retention_days: float = _setting(
-        2.0,
-        "a number from 1.1 to 400",
-        "How long to keep statistics by the minute, which reports of up to a day are made of.",
-        ge=1.1,
-        le=400,
+    minutes_retention_days: float = _number(
+        2.0, (1.1, 400), "How long to keep statistics by the minute, which reports of up to a day are made of."
     )
-    hours_retention_days: float = _setting(
-        400.0,
-        "a number from 31 to 36500",
-        "How long to keep statistics by the hour. Totals are always kept.",
-        ge=31,
-        le=36_500,
+    hours_retention_days: float = _number(
+        400.0, (31, 36_500), "How long to keep statistics by the hour. Totals are always kept."
     )
-    payload_bytes_max: int = _setting(
-        256 * KIB,
-        "a whole number from 1024 to 16777216",
-        "The maximum size of an event's payload.",
-        ge=KIB,
-        le=16 * MIB,
+    payload_bytes_max: int = _number(256 * KIB, (KIB, 16 * MIB), "The maximum size of an event's payload.")
+    batch_bytes_max: int = _number(
+        16 * MIB, (KIB, 256 * MIB), "The maximum size of a request that sends several events."
     )
-    batch_bytes_max: int = _setting(
-        16 * MIB,
-        "a whole number from 1024 to 268435456",
-        "The maximum size of a request that sends several events.",
-        ge=KIB,
-        le=256 * MIB,
+    requests_per_second: float = _number(
+        0.0, (0, 1_000_000), "How many requests a second one API key may make to each process; 0 sets no limit."
     )
-    requests_per_second: float = _setting(
-        0.0,
-        "a number from 0 to 1000000",
-        "How many requests a second one API key may make to each process; 0 sets no limit.",
-        ge=0,
-        le=1_000_000,
-    )
-    failed_keys_per_second: float = _setting(
+    failed_keys_per_second: float = _number(
         20.0,
-        "a number from 0 to 1000000",
+        (0, 1_000_000),
         "How many requests without a valid API key one client address (for IPv6, one /64) may make a second to each "
         "process. They get a 401, further ones a 429. Requests with a valid key are not affected. 0 sets no limit.",
-        ge=0,
-        le=1_000_000,
     )
-    endpoints_max: int = _setting(
-        10_000,
-        "a whole number from 1 to 1000000",
-        "How many endpoints one organization may have, not counting deleted ones.",
-        ge=1,
-        le=1_000_000,
+    endpoints_max: int = _number(
+        10_000, (1, 1_000_000), "How many endpoints one organization may have, not counting deleted ones."
     )
-    metrics_endpoints: int = _setting(
+    metrics_endpoints: int = _number(
         0,
-        "a whole number from 0 to 1000",
+        (0, 1000),
         "How many endpoints, the busiest first, `/metrics` reports separately, by name. Everyone who can reach `/metrics` "
         "can read these names.",
-        ge=0,
-        le=1000,
     )
-    alert_retention_days: float = _setting(
+    alert_retention_days: float = _number(
         90.0,
-        "a number from 0.01 to 36500",
+        (0.01, 36_500),
         "How long to keep alerts that have ended; at least until their cooldown is over. Silences that have ended are kept "
         "for a day.",
-        ge=0.01,
-        le=36_500,
     )
     public_url: str = _setting(
         "",
@@ -301,25 +255,10 @@ class Settings(BaseSettings):
             raise ValueError
         return value
 
-    @field_validator("admin_key", "api_key")
+    @field_validator(*_SECRET_FORMATS)
     @classmethod
-    def _visible_key(cls, value: SecretStr | None) -> SecretStr | None:
-        """A key is sent in a header, where spaces and non-ASCII characters do not survive."""
-        if value is not None and not all("!" <= character <= "~" for character in value.get_secret_value()):
-            raise ValueError
-        return value
-
-    @field_validator("smtp_url")
-    @classmethod
-    def _mail_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not _MAIL_URL.fullmatch(value.get_secret_value()):
-            raise ValueError
-        return value
-
-    @field_validator("secret_key")
-    @classmethod
-    def _sealing_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not _SEALING_KEY.fullmatch(value.get_secret_value().strip()):
+    def _check_format(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if value is not None and not _SECRET_FORMATS[str(info.field_name)].fullmatch(value.get_secret_value()):
             raise ValueError
         return value
 

@@ -19,6 +19,11 @@ A failure of a receiver is not raised as an exception. It is returned as an Outc
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
 
 class DoorstepError(Exception):
     """The base of all exceptions that Doorstep raises deliberately."""
@@ -105,3 +110,15 @@ def seconds_from(value: object) -> float | None:
         return None if value is None else float(str(value))
     except ValueError:
         return None
+
+
+async def process_all(items: Iterable[T], process: Callable[[T], Awaitable[object]]) -> None:
+    """Process the items one after the other. The first error is raised after all items have had their turn."""
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            await process(item)
+        except Exception as error:  # noqa: BLE001  raised below
+            errors.append(error)
+    if errors:
+        raise errors[0]

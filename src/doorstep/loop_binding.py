@@ -1,4 +1,4 @@
-"""Binds a Doorstep to one event loop: the one in which its store was opened.
+"""Event loops: binds a Doorstep to the one in which its store was opened; runs a program in a new one until a signal.
 
 Calls may come from plain threads, other event loops and forked processes; they run in the bound loop. If the store is
 not open, a call opens it in a background thread with its own event loop. Only an explicit `open` uses the loop of the
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Generic, TypeVar
@@ -24,6 +25,10 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 
 _BLOCKS = "this call would block the running event loop; await the asynchronous one instead"
 _STOPPED = "the event loop that Doorstep was opened in is not running; close Doorstep there first"
+_NO_SIGNALS = (
+    "this runs until a signal arrives, and only the main thread receives signals; call it there, "
+    "or use `async with doorstep` in an event loop of this thread"
+)
 _CLOSED = "this Doorstep has been closed in the meantime"
 _LAST_CALLS_SECONDS = 2.0
 _POLL_SECONDS = 0.005
@@ -292,3 +297,50 @@ def _reset_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_all)
+
+
+# -- programs that run until a signal stops them ---------------------------------------------------------------
+
+
+def run_until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run a command in a new event loop. A signal sets the event; the command must then return."""
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(_NO_SIGNALS)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_stopped(command))
+
+
+async def _until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    listener = _SignalListener(stop, loop.time)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, listener)
+    await command(stop)
+
+
+class _SignalListener:
+    """The first signal starts a graceful shutdown. The second exits at once, which is safe because leases expire.
+
+    Signals within a second count as one: a terminal, make and a service manager may all forward the same signal.
+    """
+
+    def __init__(self, stop: asyncio.Event, time: Callable[[], float]) -> None:
+        self._stop = stop
+        self._time = time
+        self._first_at = 0.0
+
+    def __call__(self) -> None:
+        if not self._stop.is_set():
+            self._first_at = self._time()
+            self._stop.set()
+        elif self._time() - self._first_at >= 1.0:
+            os._exit(1)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        return None
+    return uvloop.new_event_loop

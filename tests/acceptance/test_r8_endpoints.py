@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from doorstep.transports.signature import verify
 from tests.support.api import Api, lasting
 from tests.support.loop_receiver import Request
 from tests.support.scene import Scene, until
+from tests.support.signatures import verify
 
 
 async def test_endpoints_are_listed_in_the_order_of_their_creation_page_by_page(scene: Scene, api: Api) -> None:

@@ -192,7 +192,7 @@ async def test_the_timeline_shows_each_attempt_and_says_what_it_was(
     await expect(picture.locator("rect.planned")).to_have_count(1)
 
 
-KINDS = (*timeline.KEYS, *timeline.PHASE_KEYS)
+KINDS = tuple(timeline.KEYS)
 PAINTED = """kinds => kinds.map(kind => {
   const key = document.createElement("span"), rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
   key.className = `key ${kind}`; rect.setAttribute("class", kind);

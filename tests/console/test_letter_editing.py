@@ -9,7 +9,7 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.formatting import pretty
-from doorstep.console.pages import dead_letters
+from doorstep.console.pages import failed_deliveries
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from tests.console.dying import LETTERS, die, state_of
@@ -101,7 +101,7 @@ async def test_nothing_is_compared_unless_somebody_asks_for_it(
     def compared(before: str, after: str) -> NoReturn:
         raise AssertionError("it takes up to a second")
 
-    monkeypatch.setattr(dead_letters, "compared", compared)
+    monkeypatch.setattr(failed_deliveries, "compared", compared)
     (letter,) = await die(scene)
     path = f"{LETTERS}/{letter.delivery_id}/edit"
     assert (await sent(console, path, payload="{", back=LETTERS)).status == 422

@@ -1,4 +1,6 @@
-"""Every test of this folder that takes a `place`, `store` or `scene` runs once on each kind of store."""
+"""Every test of this folder that takes a `place`, `store` or `scene` runs once on each kind of store.
+
+`memory://` is SQLite without a file, so `make test` leaves it to `make test-all`."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.contract.places import MemoryPlace, Place, PostgresPlace, ReferencePl
 from tests.contract.scene import Scene
 
 SQL_KINDS = ("sqlite", "postgres")
-KINDS = ("reference", "memory", *SQL_KINDS)
+KINDS = ("reference", pytest.param("memory", marks=pytest.mark.full), *SQL_KINDS)
 
 
 @pytest.fixture(params=KINDS)

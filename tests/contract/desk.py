@@ -14,9 +14,8 @@ from doorstep.model.bulk import Bulk, BulkKind, Selection
 from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import DeadLetterFilter
-from doorstep.operations.bulk import BulkService
-from doorstep.operations.bulk_steps import BulkStepper, Selector
-from doorstep.operations.events import Replayer
+from doorstep.operations.bulk import BulkService, Selector
+from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 from tests.contract.scene import Scene
@@ -41,7 +40,7 @@ class Desk(BulkService):
         accepter = Accepter(store, directory, clock, Tuning(), Telemetry(), lambda: None)
         chooser = Selector(store, clock, Tuning())
         super().__init__(store, chooser, clock, lambda: None)
-        self._stepper = BulkStepper(store, chooser, Replayer(store, accepter), clock, Telemetry(), lambda: None)
+        self._stepper = BulkStepper(store, chooser, accepter, clock, Telemetry(), lambda: None)
         self.scene = scene
 
     async def advance(self, bulk: Bulk) -> float:

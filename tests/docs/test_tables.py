@@ -6,7 +6,7 @@ import re
 
 from doorstep.model.attempt import Category, Reply
 from doorstep.model.endpoint import CircuitRules
-from doorstep.policy.classification import CATEGORY, classify
+from doorstep.policy.classification import MEANINGS, classify
 from doorstep.policy.retry import BUILT_IN, RETRY_AFTER_MAX_SECONDS, RETRY_AFTER_MIN_SECONDS
 from tests.docs.pages import EXPLANATION, rows
 from tests.support.builders import an_endpoint, new_id
@@ -30,7 +30,7 @@ def test_the_table_of_codes_names_each_with_its_category() -> None:
         for _, codes, category in rows(RETRIES, "## 1. Classification")
         for code in re.findall(r"`([A-Z_]+)`", codes)
     }
-    assert written == {code: str(category) for code, category in CATEGORY.items()}
+    assert written == {code: str(meaning.category) for code, meaning in MEANINGS.items()}
 
 
 def test_the_table_of_codes_says_of_each_status_what_the_code_makes_of_it() -> None:

@@ -11,7 +11,7 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.client import Conflict, Forbidden, NotFound
 from doorstep.model.delivery import DeliveryState
-from doorstep.schemas.batches import Batch, Submission
+from doorstep.schemas.events import Batch, Submission
 from doorstep.testing import status
 from examples.sms.__main__ import MISPRINT, REMINDERS, Story, run_doorstep
 from examples.sms.carrier import (

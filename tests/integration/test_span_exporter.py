@@ -50,7 +50,7 @@ def test_spans_that_find_no_room_are_counted_and_told_though_no_request_fails(co
     exporting.close()
     assert ids(collector) == [1, 2, 3]
     (line,) = warnings
-    assert "faster than the collector" in line and "8 were dropped" in line
+    assert "faster than the trace collector" in line and "8 were dropped" in line
 
 
 def test_what_a_dead_collector_leaves_behind_at_the_end_is_told(collector: Collector) -> None:

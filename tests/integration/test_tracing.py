@@ -140,7 +140,7 @@ def test_a_collector_that_is_away_costs_a_line_in_the_log_and_nothing_else(
             send(program, receiver, {})
             wait_for(lambda count=count: len(collector.requests) >= count)
         delivered = wait_for(lambda: [f for f in program.facts("status_transition") if f["new_status"] == "delivered"])
-        (line,) = wait_for(lambda: [one for one in program.facts("notice") if "collector of traces" in one["message"]])
+        (line,) = wait_for(lambda: [one for one in program.facts("notice") if "trace collector" in one["message"]])
     assert delivered and line["level"] == "warning"
     assert "it answered 400" in line["message"]
     assert collector.url not in line["message"]

@@ -34,9 +34,17 @@ from doorstep.model.listing import (
 )
 from doorstep.model.record import earliest_id
 from doorstep.model.rollup import HOUR
-from doorstep.stores import cursor as cursors
-from doorstep.stores.cursor import ID_MAX, KEY_MAX
-from doorstep.stores.limits import COUNT_MAX, DEAD_LETTERS_COUNTED_MAX, INBOX_BYTES_MAX, check_storable, count_within
+from doorstep.stores.limits import (
+    COUNT_MAX,
+    DEAD_LETTERS_COUNTED_MAX,
+    ID_MAX,
+    INBOX_BYTES_MAX,
+    KEY_MAX,
+    check_storable,
+    count_within,
+    read_cursor,
+    write_cursor,
+)
 from tests.reference.documents import DocumentVerbs, decode_entity
 from tests.reference.projections import summary_of, view_of
 from tests.reference.tables import BulkItem, DeliveryRow, EventRow
@@ -56,7 +64,7 @@ class Listing(NamedTuple):
 
     def after(self, cursor: str | None) -> list[Any]:
         """The rows behind the cursor, in order."""
-        start = cursors.read(cursor, *self.cursor_max)
+        start = read_cursor(cursor, *self.cursor_max)
         found = sorted(self.rows, key=self.position, reverse=self.newest_first)
         if start is None:
             return found
@@ -81,7 +89,7 @@ class ListVerbs(DocumentVerbs):
         items = tuple(map(listing.item, rows[:limit]))
         if isinstance(query, CauseGroups):
             items = tuple(sorted(items, key=lambda group: (group.last_died_at, group.cause), reverse=True))
-        return Page(items, cursors.write(*listing.position(rows[limit - 1])) if len(rows) > limit else None)
+        return Page(items, write_cursor(*listing.position(rows[limit - 1])) if len(rows) > limit else None)
 
     async def count(self, org_id: UUID | None, query: PagedQuery[T], limit: int = COUNT_MAX) -> Count:
         _check_text(query)
@@ -203,11 +211,11 @@ class ListVerbs(DocumentVerbs):
         return [row for row in decoded if row[1].pipeline == pipeline and org_id in (None, row[1].org_id)]
 
     def _orphaned_page(self, org_id: UUID | None, query: OrphanedEntities, cursor: str | None, limit: int) -> Page[Any]:
-        (after,) = cursors.read(cursor, KEY_MAX) or (0,)
+        (after,) = read_cursor(cursor, KEY_MAX) or (0,)
         later = (row for row in self.entities(org_id, query.pipeline) if row[0] > after)
         running = [row for row in later if row[1].phase is Phase.RUNNING][:limit]
         found = (one for _, one in running if not self._is_carried_on(one, query.endpoint_ids))
-        return Page(tuple(found), cursors.write(running[-1][0]) if len(running) == limit else None)
+        return Page(tuple(found), write_cursor(running[-1][0]) if len(running) == limit else None)
 
     def _is_carried_on(self, entity: Entity, endpoint_ids: Sequence[UUID]) -> bool:
         """Its event is still in the outbox, or one of these endpoints has an open delivery of it."""

@@ -12,8 +12,8 @@ from doorstep.model.alert import Alert, AlertConfig
 from doorstep.model.claim import Moved
 from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
 from doorstep.model.entity import Phase
-from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
+from doorstep.stores.limits import KEY_MAX, read_cursor, write_cursor
 from doorstep.stores.store import Cleaned, Retention
 from tests.reference.actions import dead_letter_all
 from tests.reference.finds import FindVerbs
@@ -77,7 +77,7 @@ class RetentionVerbs(FindVerbs):
         cursor: str | None,
         limit: int,
     ) -> tuple[int, str | None]:
-        (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+        (after,) = read_cursor(cursor, KEY_MAX) or (0,)
         later = (row for row in self.entities(org_id, pipeline) if row[0] > after)
         examined = [row for row in later if row[1].status == status][:limit]
         old = [one for _, one in examined if one.changed_at < before and one.phase in phases]
@@ -85,7 +85,7 @@ class RetentionVerbs(FindVerbs):
             del self._tables.entities[org_id, pipeline, one.entity_id]
             self._tables.entity_history.pop((org_id, pipeline, one.entity_id), None)
         more = len(examined) == limit and examined[-1][1].created_at < before
-        return len(old), cursors.write(examined[-1][0]) if more else None
+        return len(old), write_cursor(examined[-1][0]) if more else None
 
     def _settled(self, before: Instant) -> list[DeliveryRow]:
         """Deliveries that were settled before an instant, oldest first."""

@@ -15,7 +15,7 @@ from doorstep.engine.accept import Accepter, Draft
 from doorstep.engine.directory import Directory
 from doorstep.errors import Conflict, StoreUnavailable
 from doorstep.model.record import uuid7
-from doorstep.operations.deliveries import DeliveryActions
+from doorstep.operations.actions import DeliveryActions
 from doorstep.operations.endpoint_rules import EndpointRules
 from doorstep.operations.endpoints import EndpointService
 from doorstep.services.worker import Worker

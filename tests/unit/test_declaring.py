@@ -164,7 +164,7 @@ async def test_a_handler_of_two_organizations_is_told_which_one_it_works_for(ds:
         ({"timeout_seconds": 120}, "handler 'ship': timeout_seconds: must be from 0.1 to "),
         ({"concurrency_max": 0}, "handler 'ship': concurrency_max: must be from 1 to 10000, got 0"),
         ({"policy": "no such"}, "handler 'ship': policy: "),
-        ({"policy_by_event_type": {"a": [-1]}}, "handler 'ship': policy: delays must be"),
+        ({"policy_by_event_type": {"a": [-1]}}, "handler 'ship': policy_by_event_type.a: delays must be"),
         ({"timeout": 3}, "handler 'ship': timeout: is not a setting of an endpoint"),
         ({"memory_mb_max": 64}, "memory_mb_max of handler 'ship' needs a process"),
     ],

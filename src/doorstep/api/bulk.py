@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from doorstep.api.codec import all_of, answer, instant, position, shape
 from doorstep.api.deliveries import hexadecimal, letters_from, queue_from, queued_shown
-from doorstep.api.routing import Caller, Routes
-from doorstep.app import Doorstep
+from doorstep.api.routing import ApiRequest, Routes
 from doorstep.clock import Clock
 from doorstep.errors import InvalidInput
 from doorstep.model import bulk as model
@@ -20,112 +19,112 @@ from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
-from doorstep.model.org import ApiKey
 from doorstep.schemas import bulk as schemas
 from doorstep.schemas.deliveries import FailurePage
 from doorstep.schemas.shape import ListQuery
 
-EXPLICIT = 'give exactly one of "delivery_ids", a "filter" with at least one field, and "all": true'
 _STARTED: dict[str, Any] = {"status": 202, "answers": schemas.Bulk, "more": {200: schemas.Preview}}
 
-
-def bulk_routes(doorstep: Doorstep) -> Routes:
-    """The routes that read, pause, resume and cancel bulk operations."""
-    routes = Routes("/v1/bulk", "bulk")
-
-    @routes.get()
-    async def list_bulk(query: ListQuery, caller: Caller) -> schemas.BulkPage:
-        """Bulk operations, newest first."""
-        page = await doorstep.components.bulk.list(caller.org_id, query.cursor, query.limit)
-        return schemas.BulkPage(all_of(bulk_shown, page.items), position(page, query.limit))
-
-    @routes.get("/{bulk_id}")
-    async def read_bulk(bulk_id: UUID, caller: Caller) -> schemas.Bulk:
-        """A bulk operation and its progress."""
-        return bulk_shown(await doorstep.components.bulk.get(caller.org_id, bulk_id))
-
-    @routes.get("/{bulk_id}/failures")
-    async def list_failures(bulk_id: UUID, query: ListQuery, caller: Caller) -> FailurePage:
-        """The deliveries of a bulk retry that failed again."""
-        page = await doorstep.components.reader.bulk_failures(caller.org_id, bulk_id, query.cursor, query.limit)
-        return FailurePage(all_of(queued_shown, page.items), position(page, query.limit))
-
-    @routes.post("/{bulk_id}/pause")
-    async def pause_bulk(bulk_id: UUID, caller: Caller) -> schemas.Bulk:
-        """Pause a bulk operation. Deliveries in progress continue."""
-        return bulk_shown(await doorstep.components.bulk.pause(caller.org_id, bulk_id, caller.prefix))
-
-    @routes.post("/{bulk_id}/resume")
-    async def resume_bulk(bulk_id: UUID, caller: Caller) -> schemas.Bulk:
-        """Resume a paused bulk operation."""
-        return bulk_shown(await doorstep.components.bulk.resume(caller.org_id, bulk_id, caller.prefix))
-
-    @routes.post("/{bulk_id}/cancel")
-    async def cancel_bulk(bulk_id: UUID, caller: Caller) -> schemas.Bulk:
-        """Cancel a bulk operation. Actions already taken are not undone."""
-        return bulk_shown(await doorstep.components.bulk.cancel(caller.org_id, bulk_id, caller.prefix))
-
-    return routes
+routes = Routes("/v1")
 
 
-def bulk_start_routes(doorstep: Doorstep) -> Routes:
-    """The routes that start bulk operations."""
-    routes = Routes("/v1")
+@routes.get("/bulk", tags=["bulk"])
+async def list_bulk(query: ListQuery, request: ApiRequest) -> schemas.BulkPage:
+    """Bulk operations, newest first."""
+    page = await request.components.bulk.list(request.org_id, query.cursor, query.limit)
+    return schemas.BulkPage(all_of(bulk_shown, page.items), pagination=position(page, query.limit))
 
-    @routes.post("/retry-queue/bulk-retry", tags=["retry queue"], **_STARTED)
-    async def bulk_retry_queue(body: schemas.BulkQueueIn, caller: Caller) -> Response:
-        """Retry many waiting deliveries now, in the background."""
-        return await begin(BulkKind.RETRY, body, queue_selection(body, doorstep.clock), caller)
 
-    @routes.post("/retry-queue/bulk-skip", tags=["retry queue"], **_STARTED)
-    async def bulk_skip(body: schemas.BulkQueueIn, caller: Caller) -> Response:
-        """Move many waiting deliveries to the dead letters, in the background."""
-        return await begin(BulkKind.SKIP, body, queue_selection(body, doorstep.clock), caller)
+@routes.get("/bulk/{bulk_id}", tags=["bulk"])
+async def read_bulk(bulk_id: UUID, request: ApiRequest) -> schemas.Bulk:
+    """A bulk operation and its progress."""
+    return bulk_shown(await request.components.bulk.get(request.org_id, bulk_id))
 
-    @routes.post("/dead-letters/bulk-retry", tags=["dead letters"], **_STARTED)
-    async def bulk_retry_letters(body: schemas.BulkRetryIn, caller: Caller) -> Response:
-        """Retry many dead letters, in the background. With `canary`, one of each cause is retried first."""
-        return await begin(BulkKind.RETRY, body, letter_selection(body), caller, canary=body.canary)
 
-    @routes.post("/dead-letters/bulk-resolve", tags=["dead letters"], **_STARTED)
-    async def bulk_resolve(body: schemas.BulkLettersIn, caller: Caller) -> Response:
-        """Mark many dead letters as resolved, in the background."""
-        return await begin(BulkKind.RESOLVE, body, letter_selection(body), caller)
+@routes.get("/bulk/{bulk_id}/failures", tags=["bulk"])
+async def list_failures(bulk_id: UUID, query: ListQuery, request: ApiRequest) -> FailurePage:
+    """The deliveries of a bulk retry that failed again."""
+    page = await request.reader.bulk_failures(request.org_id, bulk_id, query.cursor, query.limit)
+    return FailurePage(all_of(queued_shown, page.items), pagination=position(page, query.limit))
 
-    @routes.post("/dead-letters/bulk-delete", tags=["dead letters"], **_STARTED)
-    async def bulk_delete(body: schemas.BulkLettersIn, caller: Caller) -> Response:
-        """Remove many dead letters from every list, in the background. Their attempt logs are kept."""
-        return await begin(BulkKind.DELETE, body, letter_selection(body), caller)
 
-    @routes.post("/endpoints/{endpoint_id}/replay", tags=["endpoints"], **_STARTED)
-    async def replay_to_endpoint(endpoint_id: UUID, body: schemas.ReplayIn, caller: Caller) -> Response:
-        """Send the events of a time range to this endpoint again, each as a new event, oldest first."""
-        await doorstep.components.reader.endpoint(caller.org_id, endpoint_id)
-        return await begin(BulkKind.REPLAY, body, replay_selection(body), caller, endpoint_id=endpoint_id)
+@routes.post("/bulk/{bulk_id}/pause", tags=["bulk"])
+async def pause_bulk(bulk_id: UUID, request: ApiRequest) -> schemas.Bulk:
+    """Pause a bulk operation. Deliveries in progress continue."""
+    return bulk_shown(await request.components.bulk.pause(request.org_id, bulk_id, request.actor))
 
-    async def begin(
-        kind: BulkKind, body: schemas.BulkIn | schemas.ReplayIn, selection: Selection, caller: ApiKey, **more: Any
-    ) -> Response:
-        if body.preview:
-            return answer(await previewed(selection, caller, more.get("endpoint_id")))
-        bulk = await doorstep.components.bulk.start(
-            kind,
-            caller.org_id,
-            selection,
-            caller.prefix,
-            reason=body.reason,
-            rate_per_second=body.rate_per_second,
-            **more,
-        )
-        return answer(bulk_shown(bulk), 202)
 
-    async def previewed(selection: Selection, caller: ApiKey, replay_to: UUID | None) -> schemas.Preview:
-        preview = await doorstep.components.bulk.preview(caller.org_id, selection, replay_to)
-        names = await doorstep.components.reader.endpoint_names(caller.org_id, preview.by_endpoint)
-        counts = tuple(schemas.EndpointCount(one, names[one], count) for one, count in preview.by_endpoint.items())
-        return schemas.Preview(preview.count.value, not preview.count.exact, counts)
+@routes.post("/bulk/{bulk_id}/resume", tags=["bulk"])
+async def resume_bulk(bulk_id: UUID, request: ApiRequest) -> schemas.Bulk:
+    """Resume a paused bulk operation."""
+    return bulk_shown(await request.components.bulk.resume(request.org_id, bulk_id, request.actor))
 
-    return routes
+
+@routes.post("/bulk/{bulk_id}/cancel", tags=["bulk"])
+async def cancel_bulk(bulk_id: UUID, request: ApiRequest) -> schemas.Bulk:
+    """Cancel a bulk operation. Actions already taken are not undone."""
+    return bulk_shown(await request.components.bulk.cancel(request.org_id, bulk_id, request.actor))
+
+
+@routes.post("/retry-queue/bulk-retry", tags=["retry queue"], **_STARTED)
+async def bulk_retry_queue(body: schemas.BulkQueueIn, request: ApiRequest) -> Response:
+    """Retry many waiting deliveries now, in the background."""
+    return await _begin(BulkKind.RETRY, body, queue_selection(body, request.doorstep.clock), request)
+
+
+@routes.post("/retry-queue/bulk-skip", tags=["retry queue"], **_STARTED)
+async def bulk_skip(body: schemas.BulkQueueIn, request: ApiRequest) -> Response:
+    """Move many waiting deliveries to the dead letters, in the background."""
+    return await _begin(BulkKind.SKIP, body, queue_selection(body, request.doorstep.clock), request)
+
+
+@routes.post("/dead-letters/bulk-retry", tags=["dead letters"], **_STARTED)
+async def bulk_retry_letters(body: schemas.BulkRetryIn, request: ApiRequest) -> Response:
+    """Retry many dead letters, in the background. With `canary`, one of each cause is retried first."""
+    return await _begin(BulkKind.RETRY, body, letter_selection(body), request, canary=body.canary)
+
+
+@routes.post("/dead-letters/bulk-resolve", tags=["dead letters"], **_STARTED)
+async def bulk_resolve(body: schemas.BulkLettersIn, request: ApiRequest) -> Response:
+    """Mark many dead letters as resolved, in the background."""
+    return await _begin(BulkKind.RESOLVE, body, letter_selection(body), request)
+
+
+@routes.post("/dead-letters/bulk-delete", tags=["dead letters"], **_STARTED)
+async def bulk_delete(body: schemas.BulkLettersIn, request: ApiRequest) -> Response:
+    """Remove many dead letters from every list, in the background. Their attempt logs are kept."""
+    return await _begin(BulkKind.DELETE, body, letter_selection(body), request)
+
+
+@routes.post("/endpoints/{endpoint_id}/replay", tags=["endpoints"], **_STARTED)
+async def replay_to_endpoint(endpoint_id: UUID, body: schemas.ReplayIn, request: ApiRequest) -> Response:
+    """Send the events of a time range to this endpoint again, each as a new event, oldest first."""
+    await request.reader.endpoint(request.org_id, endpoint_id)
+    return await _begin(BulkKind.REPLAY, body, replay_selection(body), request, endpoint_id=endpoint_id)
+
+
+async def _begin(
+    kind: BulkKind, body: schemas.BulkIn | schemas.ReplayIn, selection: Selection, request: ApiRequest, **more: Any
+) -> Response:
+    if body.preview:
+        return answer(await _previewed(selection, request, more.get("endpoint_id")))
+    bulk = await request.components.bulk.start(
+        kind,
+        request.org_id,
+        selection,
+        request.actor,
+        reason=body.reason,
+        rate_per_second=body.rate_per_second,
+        **more,
+    )
+    return answer(bulk_shown(bulk), 202)
+
+
+async def _previewed(selection: Selection, request: ApiRequest, replay_to: UUID | None) -> schemas.Preview:
+    preview = await request.components.bulk.preview(request.org_id, selection, replay_to)
+    names = await request.reader.endpoint_names(request.org_id, preview.by_endpoint)
+    counts = tuple(schemas.EndpointCount(one, names[one], count) for one, count in preview.by_endpoint.items())
+    return schemas.Preview(preview.count.value, not preview.count.exact, counts)
 
 
 # -- selections --------------------------------------------------------------------------------------------
@@ -161,7 +160,8 @@ def _chosen(body: schemas.BulkIn, chosen: msgspec.Struct | None) -> tuple[UUID, 
         raise InvalidInput("all", "must be true")
     ways = (body.delivery_ids is not None, _has_fields(chosen), body.all is not None)
     if sum(ways) != 1:
-        raise InvalidInput("body", EXPLICIT)
+        message = 'give exactly one of "delivery_ids", a "filter" with at least one field, and "all": true'
+        raise InvalidInput("body", message)
     return body.delivery_ids
 
 

@@ -6,24 +6,24 @@ surrogates and trailing commas; Python's json module accepts the first two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
-from uuid import UUID
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from doorstep.api.problems import TIME, FieldError, Problem, Refusal, from_msgspec, invalid
+from doorstep.api.problems import TIME, Problem, Refusal, from_msgspec, invalid
 from doorstep.clock import SECOND, Instant, from_datetime, from_iso
 from doorstep.errors import InvalidInput
-from doorstep.model.listing import UNKNOWN_CURSOR, Count, Page
-from doorstep.schemas.shape import CountedPagination, Pagination
+from doorstep.model.listing import Count, Page
+from doorstep.schemas.shape import CountedPagination, FieldProblem, Pagination
 
 T = TypeVar("T")
-Q = TypeVar("Q", bound=msgspec.Struct)
+S = TypeVar("S", bound=msgspec.Struct)
+A = TypeVar("A")
 
 SMALL_BODY_BYTES_MAX = 256 * 1024
 """The limit for bodies without an event: endpoints, policies, filters."""
@@ -73,7 +73,7 @@ async def body_of(request: Request, decoder: msgspec.json.Decoder[T], bytes_max:
     return decode(decoder, body) if body else None
 
 
-def query_of(request: Request, kind: type[Q]) -> Q:
+def query_of(request: Request, kind: type[S]) -> S:
     """The query parameters. They are converted from text, but more strictly than msgspec would."""
     texts: dict[str, Any] = dict(request.query_params)
     for name in times_in(kind).intersection(texts):
@@ -84,7 +84,7 @@ def query_of(request: Request, kind: type[Q]) -> Q:
         raise invalid(from_msgspec(str(error), kind)) from None
     for name, text in texts.items():
         if getattr(query, name) is None:  # msgspec reads the text `null` as None, which would list everything
-            raise invalid(FieldError(name, f"must be a value, got {text}; omit it instead"))
+            raise invalid(FieldProblem(name, f"must be a value, got {text}; omit it instead"))
     return query
 
 
@@ -98,7 +98,7 @@ def _time(text: str, field: str) -> datetime:
     try:
         return msgspec.convert(text, datetime)
     except msgspec.ValidationError:
-        raise invalid(FieldError(field, TIME)) from None
+        raise invalid(FieldProblem(field, TIME)) from None
 
 
 _LATEST: Instant = from_iso("9000-01-01T00:00:00Z")
@@ -128,9 +128,6 @@ def _too_large(bytes_max: int, *, hang_up: bool) -> Refusal:
     headers = {"Connection": "close"} if hang_up else {}
     return Refusal(Problem.TOO_LARGE, f"the body may have at most {bytes_max} bytes", headers=headers)
 
-
-S = TypeVar("S", bound=msgspec.Struct)
-A = TypeVar("A")
 
 # -- shapes ------------------------------------------------------------------------------------------------------
 
@@ -228,20 +225,6 @@ def counted(page: Page[Any], limit: int, count: Count) -> CountedPagination:
     return CountedPagination(limit, page.next, page.next is not None, count.value, not count.exact)
 
 
-def whole(kind: Callable[[tuple[A, ...], CountedPagination], S], items: tuple[A, ...]) -> S:
+def whole(kind: Callable[..., S], items: tuple[Any, ...]) -> S:
     """The only page of a list that is always returned in full."""
-    return kind(items, CountedPagination(len(items), None, False, len(items), False))
-
-
-def page_of(items: Sequence[T], id_of: Callable[[T], UUID], cursor: str | None, limit: int) -> Page[T]:
-    """A page of a list that is held in memory and never shrinks."""
-    start = 0 if cursor is None else _position(items, id_of, cursor) + 1
-    page = tuple(items[start : start + limit])
-    return Page(page, str(id_of(page[-1])) if start + limit < len(items) else None)
-
-
-def _position(items: Sequence[T], id_of: Callable[[T], UUID], cursor: str) -> int:
-    for position, item in enumerate(items):
-        if str(id_of(item)) == cursor:
-            return position
-    raise InvalidInput("cursor", UNKNOWN_CURSOR)
+    return kind(items, pagination=CountedPagination(len(items), None, False, len(items), False))

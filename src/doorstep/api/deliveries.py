@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from starlette.responses import Response
 
 from doorstep.api.codec import all_of, as_it_is, counted, instant_from, position, shape, shapes, whole
 from doorstep.api.examples import FIELDS
-from doorstep.api.routing import Caller, Routes
-from doorstep.app import Doorstep
+from doorstep.api.routing import ApiRequest, Routes
 from doorstep.clock import Clock, seconds
 from doorstep.model import attempt as model
 from doorstep.model import delivery as deliveries
@@ -19,7 +17,6 @@ from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, States
 from doorstep.model.listing import CauseGroup as Group
 from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
-from doorstep.model.org import ApiKey
 from doorstep.operations.reader import Described
 from doorstep.schemas import deliveries as schemas
 from doorstep.schemas.shape import ReasonIn
@@ -30,131 +27,115 @@ _ANY_JSON = {
     "content": {"application/json": {"schema": {}, "example": FIELDS["payload"]}},
 }
 
-
-def delivery_routes(doorstep: Doorstep) -> Routes:
-    routes = Routes("/v1/deliveries", "deliveries")
-
-    @routes.get("/{delivery_id}")
-    async def read_delivery(delivery_id: UUID, caller: Caller) -> schemas.Delivery:
-        """The delivery of one event to one endpoint, in its current state."""
-        return await shown(doorstep, await doorstep.components.reader.delivery(caller.org_id, delivery_id))
-
-    @routes.get("/{delivery_id}/payload", more={200: _ANY_JSON})
-    async def read_payload(delivery_id: UUID, caller: Caller) -> Response:
-        """The exact bytes that are delivered: the event's payload, or the edited one."""
-        payload = await doorstep.components.reader.payload(caller.org_id, delivery_id)
-        return Response(bytes(as_it_is(payload)), media_type="application/json")
-
-    @routes.get("/{delivery_id}/attempts")
-    async def list_attempts(delivery_id: UUID, caller: Caller) -> schemas.AttemptPage:
-        """The attempt log of a delivery, oldest first. It is kept when a dead letter is deleted."""
-        await doorstep.components.reader.delivery(caller.org_id, delivery_id)
-        attempts = await doorstep.components.reader.attempts(caller.org_id, delivery_id)
-        return whole(schemas.AttemptPage, all_of(attempt_shown, attempts))
-
-    @routes.get("/{delivery_id}/history")
-    async def list_history(delivery_id: UUID, caller: Caller) -> schemas.HistoryPage:
-        """Every change of its state, oldest first, starting with its acceptance."""
-        await doorstep.components.reader.delivery(caller.org_id, delivery_id)
-        history = await doorstep.components.reader.history(caller.org_id, delivery_id)
-        return whole(schemas.HistoryPage, shapes(schemas.Transition, history))
-
-    return routes
+delivery_routes = Routes("/v1/deliveries", "deliveries")
+retry_queue_routes = Routes("/v1/retry-queue", "retry queue")
+dead_letter_routes = Routes("/v1/dead-letters", "dead letters")
 
 
-def retry_queue_routes(doorstep: Doorstep) -> Routes:
-    routes = Routes("/v1/retry-queue", "retry queue")
-
-    @routes.get()
-    async def list_retry_queue(query: schemas.QueueQuery, caller: Caller) -> schemas.RetryQueuePage:
-        """Deliveries that failed at least once and will be retried, or are being retried; soonest retry first."""
-        filter = queue_from(query, doorstep.clock)
-        page, count = await doorstep.components.reader.retry_queue(caller.org_id, filter, query.cursor, query.limit)
-        described = await doorstep.components.reader.described(caller.org_id, page.items)
-        return schemas.RetryQueuePage(all_of(queued_shown, described), counted(page, query.limit, count))
-
-    @routes.post("/{delivery_id}/retry", status=202)
-    async def retry_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
-        """Retry a waiting delivery now, ahead of the queue and through an open circuit."""
-        return await _after(doorstep, ActionKind.RETRY, delivery_id, caller, WAITING_STATES, body.reason)
-
-    @routes.post("/{delivery_id}/skip")
-    async def skip_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
-        """Move a waiting delivery to the dead letters without another attempt."""
-        return await _after(doorstep, ActionKind.SKIP, delivery_id, caller, WAITING_STATES, body.reason)
-
-    return routes
+@delivery_routes.get("/{delivery_id}")
+async def read_delivery(delivery_id: UUID, request: ApiRequest) -> schemas.Delivery:
+    """The delivery of one event to one endpoint, in its current state."""
+    delivery = await request.reader.delivery(request.org_id, delivery_id)
+    return delivery_shown(delivery, await request.reader.why_held(delivery))
 
 
-def dead_letter_routes(doorstep: Doorstep) -> Routes:
-    routes = Routes("/v1/dead-letters", "dead letters")
-
-    @routes.get()
-    async def list_dead_letters(query: schemas.LettersQuery, caller: Caller) -> schemas.DeadLetterPage:
-        """Deliveries that failed permanently, newest first; archived ones only on request."""
-        filter = letters_from(query)
-        page, count = await doorstep.components.reader.dead_letters(caller.org_id, filter, query.cursor, query.limit)
-        described = await doorstep.components.reader.described(caller.org_id, page.items)
-        return schemas.DeadLetterPage(all_of(_dead_letter_shown, described), counted(page, query.limit, count))
-
-    @routes.get("/groups")
-    async def list_groups(query: schemas.LettersQuery, caller: Caller) -> schemas.CauseGroupPage:
-        """Dead letters grouped by cause: endpoint, error code, and error message without its numbers and names."""
-        page = await doorstep.components.reader.cause_groups(
-            caller.org_id, letters_from(query), query.cursor, query.limit
-        )
-        names = await doorstep.components.reader.endpoint_names(
-            caller.org_id, (group.endpoint_id for group in page.items)
-        )
-        groups = tuple(_group_shown(group, names[group.endpoint_id]) for group in page.items)
-        return schemas.CauseGroupPage(groups, position(page, query.limit))
-
-    @routes.post("/{delivery_id}/retry", status=202, payload=True)
-    async def retry_dead_letter(
-        delivery_id: UUID, caller: Caller, body: schemas.LetterRetryIn = _NOTHING_ELSE
-    ) -> schemas.Delivery:
-        """Retry a dead letter in 5 seconds, with its retry count reset. A `payload` replaces the event's for this
-        delivery."""
-        payload = given(body.payload)
-        return await _after(doorstep, ActionKind.RETRY, delivery_id, caller, DEAD_STATES, body.reason, payload)
-
-    @routes.post("/{delivery_id}/resolve")
-    async def resolve_dead_letter(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
-        """Mark a dead letter as resolved: it needs no delivery."""
-        return await _after(doorstep, ActionKind.RESOLVE, delivery_id, caller, DEAD_STATES, body.reason)
-
-    @routes.delete("/{delivery_id}")
-    async def delete_dead_letter(delivery_id: UUID, caller: Caller) -> None:
-        """Remove a dead letter from every list. Its attempt log is kept."""
-        await doorstep.components.deliveries.act_on(ActionKind.DELETE, caller.org_id, delivery_id, caller.prefix)
-
-    return routes
+@delivery_routes.get("/{delivery_id}/payload", more={200: _ANY_JSON})
+async def read_payload(delivery_id: UUID, request: ApiRequest) -> Response:
+    """The exact bytes that are delivered: the event's payload, or the edited one."""
+    payload = await request.reader.payload(request.org_id, delivery_id)
+    return Response(bytes(as_it_is(payload)), media_type="application/json")
 
 
-def given(payload: msgspec.Raw) -> bytes | None:
-    """The bytes of the payload; None if the field was omitted. (JSON null is a payload.)"""
-    return bytes(payload) or None
+@delivery_routes.get("/{delivery_id}/attempts")
+async def list_attempts(delivery_id: UUID, request: ApiRequest) -> schemas.AttemptPage:
+    """The attempt log of a delivery, oldest first. It is kept when a dead letter is deleted."""
+    await request.reader.delivery(request.org_id, delivery_id)
+    attempts = await request.reader.attempts(request.org_id, delivery_id)
+    return whole(schemas.AttemptPage, all_of(attempt_shown, attempts))
 
 
-async def shown(doorstep: Doorstep, delivery: deliveries.Delivery) -> schemas.Delivery:
-    """A delivery as in responses, with the reason if it is held."""
-    return delivery_shown(delivery, await doorstep.components.reader.why_held(delivery))
+@delivery_routes.get("/{delivery_id}/history")
+async def list_history(delivery_id: UUID, request: ApiRequest) -> schemas.HistoryPage:
+    """Every change of its state, oldest first, starting with its acceptance."""
+    await request.reader.delivery(request.org_id, delivery_id)
+    history = await request.reader.history(request.org_id, delivery_id)
+    return whole(schemas.HistoryPage, shapes(schemas.Transition, history))
 
 
-async def _after(
-    doorstep: Doorstep,
+@retry_queue_routes.get()
+async def list_retry_queue(query: schemas.QueueQuery, request: ApiRequest) -> schemas.RetryQueuePage:
+    """Deliveries that failed at least once and will be retried, or are being retried; soonest retry first."""
+    filter = queue_from(query, request.doorstep.clock)
+    page, count = await request.reader.retry_queue(request.org_id, filter, query.cursor, query.limit)
+    described = await request.reader.described(request.org_id, page.items)
+    return schemas.RetryQueuePage(all_of(queued_shown, described), pagination=counted(page, query.limit, count))
+
+
+@retry_queue_routes.post("/{delivery_id}/retry", status=202)
+async def retry_delivery(delivery_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
+    """Retry a waiting delivery now, ahead of the queue and through an open circuit."""
+    return await _act(ActionKind.RETRY, delivery_id, request, WAITING_STATES, body.reason)
+
+
+@retry_queue_routes.post("/{delivery_id}/skip")
+async def skip_delivery(delivery_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
+    """Move a waiting delivery to the dead letters without another attempt."""
+    return await _act(ActionKind.SKIP, delivery_id, request, WAITING_STATES, body.reason)
+
+
+@dead_letter_routes.get()
+async def list_dead_letters(query: schemas.LettersQuery, request: ApiRequest) -> schemas.DeadLetterPage:
+    """Deliveries that failed permanently, newest first; archived ones only on request."""
+    filter = letters_from(query)
+    page, count = await request.reader.dead_letters(request.org_id, filter, query.cursor, query.limit)
+    described = await request.reader.described(request.org_id, page.items)
+    return schemas.DeadLetterPage(all_of(_dead_letter_shown, described), pagination=counted(page, query.limit, count))
+
+
+@dead_letter_routes.get("/groups")
+async def list_groups(query: schemas.LettersQuery, request: ApiRequest) -> schemas.CauseGroupPage:
+    """Dead letters grouped by cause: endpoint, error code, and error message without its numbers and names."""
+    page = await request.reader.cause_groups(request.org_id, letters_from(query), query.cursor, query.limit)
+    names = await request.reader.endpoint_names(request.org_id, (group.endpoint_id for group in page.items))
+    groups = tuple(_group_shown(group, names[group.endpoint_id]) for group in page.items)
+    return schemas.CauseGroupPage(groups, pagination=position(page, query.limit))
+
+
+@dead_letter_routes.post("/{delivery_id}/retry", status=202, payload=True)
+async def retry_dead_letter(
+    delivery_id: UUID, request: ApiRequest, body: schemas.LetterRetryIn = _NOTHING_ELSE
+) -> schemas.Delivery:
+    """Retry a dead letter in 5 seconds, with its retry count reset. A `payload` replaces the event's for this
+    delivery."""
+    payload = bytes(body.payload) or None  # empty if the field was omitted; JSON null is a payload
+    return await _act(ActionKind.RETRY, delivery_id, request, DEAD_STATES, body.reason, payload)
+
+
+@dead_letter_routes.post("/{delivery_id}/resolve")
+async def resolve_dead_letter(delivery_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
+    """Mark a dead letter as resolved: it needs no delivery."""
+    return await _act(ActionKind.RESOLVE, delivery_id, request, DEAD_STATES, body.reason)
+
+
+@dead_letter_routes.delete("/{delivery_id}")
+async def delete_dead_letter(delivery_id: UUID, request: ApiRequest) -> None:
+    """Remove a dead letter from every list. Its attempt log is kept."""
+    await request.components.deliveries.act_on(ActionKind.DELETE, request.org_id, delivery_id, request.actor)
+
+
+async def _act(
     kind: ActionKind,
     delivery_id: UUID,
-    caller: ApiKey,
+    request: ApiRequest,
     only_in: States,
-    reason: str = "",
+    reason: str,
     payload: bytes | None = None,
 ) -> schemas.Delivery:
     """Act on a delivery if its state is one of `only_in`, and return it with its new state."""
-    await doorstep.components.deliveries.act_on(
-        kind, caller.org_id, delivery_id, caller.prefix, reason, payload, only_in=only_in
+    await request.components.deliveries.act_on(
+        kind, request.org_id, delivery_id, request.actor, reason, payload, only_in=only_in
     )
-    return await shown(doorstep, await doorstep.components.reader.delivery(caller.org_id, delivery_id))
+    return await read_delivery(delivery_id, request)
 
 
 # -- filters -------------------------------------------------------------------------------------------

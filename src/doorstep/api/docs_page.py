@@ -27,22 +27,17 @@ _SECURITY_HEADERS = {
 
 def add_docs(application: FastAPI) -> None:
     """Add the two routes. They are public, because their content is the same for every installation."""
-
+    css = Path(__file__).with_name("docs.css").read_text()
     text = cache(lambda: _page(application))
 
     async def page(request: Request) -> Response:
         return Response(text(), headers=_SECURITY_HEADERS, media_type="text/html")
 
     async def style(request: Request) -> Response:
-        return Response(_style(), headers=_SECURITY_HEADERS, media_type="text/css")
+        return Response(css, headers=_SECURITY_HEADERS, media_type="text/css")
 
     application.add_route("/docs", page, methods=["GET"], include_in_schema=False)
     application.add_route(STYLE_PATH, style, methods=["GET"], include_in_schema=False)
-
-
-@cache
-def _style() -> str:
-    return Path(__file__).with_name("docs.css").read_text()
 
 
 def _page(application: FastAPI) -> str:

@@ -13,7 +13,6 @@ FIELDS: Json = {
     "attempts": 2,
     "carrier_response": '{"code":"BUSY"}',
     "cause": "4be1c0a97f3d2e65",
-    "circuit": {"failures_max": 5, "open_seconds": 300.0, "disable_after_seconds": 432000.0},
     "code_map": {"E42": "RATE_LIMIT"},
     "concurrency_max": 20,
     "connect_ms": 1.8,
@@ -38,7 +37,6 @@ FIELDS: Json = {
     "handlers": ["ship_order"],
     "held": None,
     "host": "web-1",
-    "jitter": 0.1,
     "key": "dsk_Qm3x8ZpLw0y4mC9T1r2vXk7uJb5nHs6eGd8fAa3iOqY",
     "limit": 50,
     "metadata": {"source": "checkout"},
@@ -51,7 +49,6 @@ FIELDS: Json = {
     "places": 512,
     "places_in_use": 3,
     "payload": {"order": 1017, "total": "49.90"},
-    "policy_by_event_type": {},
     "prefix": "dsk_Qm3x8ZpL",
     "progress": "3/5 succeeded, 2 failed",
     "public_key": None,
@@ -81,11 +78,8 @@ FIELDS: Json = {
     "tls_ms": 12.4,
     "total_count": 1,
     "url": "https://shop.example/hook",
-    "verdict": "accepted",
     "version": 3,
     "worker": "web-1-4711-a1b2c3",
-}
-_IDS = {
     "event_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d01",
     "delivery_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d02",
     "endpoint_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d03",
@@ -103,7 +97,6 @@ _TIME = "2026-01-31T12:00:00.000000Z"
 _PLAIN = {"string": "text", "integer": 0, "number": 1.0, "boolean": False, "null": None}
 
 REQUESTS: Json = {
-    "EventIn": {"event_type": "order.paid", "payload": FIELDS["payload"]},
     "EndpointIn": {"name": "shop", "url": FIELDS["url"], "event_types": ["order.*"], "policy": "standard"},
     "EndpointPatch": {"timeout_seconds": 10, "policy": [5, 30, 300], "rate_per_second": None},
     "ApprovalIn": {"gate": "pending_review"},
@@ -172,7 +165,7 @@ def _of_plain(schema: Json, components: Json, name: str) -> Any:
     if schema.get("format") == "date-time":
         return _TIME
     if schema.get("format") == "uuid":
-        return _IDS.get(name, _IDS["delivery_id"])
+        return FIELDS["delivery_id"]
     return schema.get("default", schema.get("minimum", _PLAIN.get(str(kind), "text")))
 
 

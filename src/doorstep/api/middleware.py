@@ -16,10 +16,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from doorstep.api.access import methods_of
-from doorstep.api.problems import FieldError, Problem, Refusal, invalid, refusal_for, respond
+from doorstep.api.problems import Problem, Refusal, invalid, refusal_for, respond
 from doorstep.clock import SECOND, Clock, Instant
 from doorstep.errors import Overloaded
 from doorstep.model.org import ApiKey
+from doorstep.schemas.shape import FieldProblem
 from doorstep.telemetry.tracing import incoming
 
 HEADER = "x-correlation-id"
@@ -47,7 +48,7 @@ class Frame:
         answer = _Answer(send, scope["correlation_id"])
         began = time.perf_counter()
         if given is not None and not acceptable:
-            error = FieldError("X-Correlation-Id", "must be 1 to 128 visible ASCII characters")
+            error = FieldProblem("X-Correlation-Id", "must be 1 to 128 visible ASCII characters")
             await respond(invalid(error))(scope, receive, answer)
         else:
             await self._guarded(scope, receive, answer)
@@ -190,17 +191,14 @@ class Throttle:
         if not self._per_second:
             return
         now = self._clock.now()
-        tokens, at = self._buckets.get(who) or self._new_bucket(now)
+        tokens, at = self._buckets.get(who, (self._full, now))
         tokens = min(self._full, tokens + max(0, now - at) / SECOND * self._per_second)
         if tokens < 1:
             wait = math.ceil((1 - tokens) / self._per_second)
             raise Overloaded(self._refusal, max(1, wait))
-        self._buckets[who] = (tokens - 1, now)
-
-    def _new_bucket(self, now: Instant) -> tuple[float, Instant]:
-        if len(self._buckets) >= _BUCKETS_MAX:
+        if who not in self._buckets and len(self._buckets) >= _BUCKETS_MAX:
             self._buckets.clear()
-        return self._full, now
+        self._buckets[who] = (tokens - 1, now)
 
 
 class Methods:

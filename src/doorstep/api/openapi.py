@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import UnionType
 from typing import Any, get_args
 from uuid import UUID
@@ -13,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 
 from doorstep.api.access import ROUTES, Access
 from doorstep.api.examples import add_examples
-from doorstep.api.problems import MEDIA_TYPE, Problem
+from doorstep.api.problems import MEDIA_TYPE, UNKNOWN, Problem
 from doorstep.api.routing import Operation
 from doorstep.model.org import Role, roles_with
 
@@ -48,7 +48,7 @@ def _complete(described: Json, routes: list[Operation]) -> Json:
     }
     for line, operation in operations(described):
         _secure(operation, ROUTES.get(line))
-        _add_errors(operation, list(_problems(line, operation)))
+        _add_errors(operation, _problems(line, operation))
     described["paths"] = dict(sorted(described["paths"].items()))
     add_examples(described)
     return described
@@ -191,9 +191,8 @@ def _problems(line: str, operation: Json) -> Iterator[Problem]:
         yield Problem.CONFLICT
 
 
-def _add_errors(operation: Json, problems: list[Problem]) -> None:
+def _add_errors(operation: Json, problems: Iterable[Problem]) -> None:
     responses = operation["responses"]
-    responses.pop("422", None)
     for problem in sorted(problems, key=lambda problem: problem.status):
         status = str(problem.status)
         shared = responses[status]["description"] + "; or: " if status in responses else ""
@@ -212,18 +211,12 @@ def _error(problem: Problem) -> Json:
 
 
 def _example(problem: Problem) -> Json:
-    example = {
-        "type": problem.urn,
-        "title": problem.title,
-        "status": problem.status,
-        "detail": problem.detail,
-    }
     if problem is Problem.INVALID_INPUT:
-        return example | {"detail": "limit: is unknown; remove it", "errors": [_FIELD_ERROR]}
-    return example
+        error = {"field": "limit", "message": UNKNOWN}
+        return problem.body(f"limit: {UNKNOWN}") | {"errors": [error]}
+    return problem.body(problem.detail)
 
 
-_FIELD_ERROR = {"field": "limit", "message": "is unknown; remove it"}
 _PROBLEM: Json = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],

@@ -14,11 +14,9 @@ from starlette.responses import Response
 from doorstep.api.codec import SMALL_BODY_BYTES_MAX, all_of, answer, body_of, position, query_of, shape, shapes, whole
 from doorstep.api.openapi import inline
 from doorstep.api.problems import Refusal, refusal_for, respond
-from doorstep.api.routing import Caller, Routes
-from doorstep.app import Doorstep
+from doorstep.api.routing import ApiRequest, Routes
 from doorstep.errors import DoorstepError, NotFound
 from doorstep.model import entity as model
-from doorstep.model.org import ApiKey
 from doorstep.pipelines import pipeline as program
 from doorstep.schemas.pipelines import (
     ApprovalIn,
@@ -35,65 +33,69 @@ from doorstep.schemas.shape import ReasonIn
 
 _NO_REASON, _AT_ITS_GATE, _REJECTED = ReasonIn(), ApprovalIn(), RejectionIn()
 
+routes = Routes("/v1/pipelines", "pipelines")
 
-def pipeline_routes(doorstep: Doorstep) -> Routes:
-    routes = Routes("/v1/pipelines", "pipelines")
 
-    def named(pipeline: str, caller: ApiKey) -> program.Pipeline:
-        found = doorstep.pipelines.get(pipeline)
-        if found is None or found.org_id != caller.org_id:
-            raise NotFound(f"no pipeline {pipeline}")
-        return found
+def _named(pipeline: str, request: ApiRequest) -> program.Pipeline:
+    found = request.doorstep.pipelines.get(pipeline)
+    if found is None or found.org_id != request.org_id:
+        raise NotFound(f"no pipeline {pipeline}")
+    return found
 
-    @routes.get()
-    async def list_pipelines(caller: Caller) -> PipelinePage:
-        """The pipelines that this server's program declares."""
-        own = tuple(_pipeline_shown(one) for one in doorstep.pipelines.values() if one.org_id == caller.org_id)
-        return whole(PipelinePage, own)
 
-    @routes.get("/{pipeline}/entities")
-    async def list_entities(pipeline: str, query: EntitiesQuery, caller: Caller) -> EntityPage:
-        """Entities, newest first; archived ones only on request."""
-        page = await named(pipeline, caller).list(
-            query.status, archived=query.archived, cursor=query.cursor, limit=query.limit
-        )
-        return EntityPage(shapes(Entity, page.items), position(page, query.limit))
+@routes.get()
+async def list_pipelines(request: ApiRequest) -> PipelinePage:
+    """The pipelines that this server's program declares."""
+    own = tuple(_pipeline_shown(one) for one in request.doorstep.pipelines.values() if one.org_id == request.org_id)
+    return whole(PipelinePage, own)
 
-    @routes.get("/{pipeline}/entities/{entity_id}")
-    async def read_entity(pipeline: str, entity_id: str, caller: Caller) -> Entity:
-        """One entity in its current status."""
-        return shape(Entity, await named(pipeline, caller).entity(entity_id))
 
-    @routes.get("/{pipeline}/entities/{entity_id}/history")
-    async def read_entity_history(pipeline: str, entity_id: str, caller: Caller) -> EntityHistoryPage:
-        """Every change of its status, oldest first."""
-        return whole(EntityHistoryPage, shapes(EntityChange, await named(pipeline, caller).history(entity_id)))
+@routes.get("/{pipeline}/entities")
+async def list_entities(pipeline: str, query: EntitiesQuery, request: ApiRequest) -> EntityPage:
+    """Entities, newest first; archived ones only on request."""
+    page = await _named(pipeline, request).list(
+        query.status, archived=query.archived, cursor=query.cursor, limit=query.limit
+    )
+    return EntityPage(shapes(Entity, page.items), pagination=position(page, query.limit))
 
-    @routes.post("/{pipeline}/entities/{entity_id}/retry")
-    async def retry_entity(
-        pipeline: str, entity_id: str, caller: Caller, body: ReasonIn = _NO_REASON
-    ) -> dict[str, str]:
-        """Restart a failed, dead or archived entity from its first stage. In any other status, the response is a
-        400."""
-        return _retry_queued(await named(pipeline, caller).retry(entity_id, caller.prefix, body.reason))
 
-    @routes.post("/{pipeline}/entities/{entity_id}/approve")
-    async def approve_entity(pipeline: str, entity_id: str, caller: Caller, body: ApprovalIn = _AT_ITS_GATE) -> Entity:
-        """Approve an entity that is waiting at a gate."""
-        return shape(Entity, await named(pipeline, caller).approve(entity_id, caller.prefix, gate=body.gate))
+@routes.get("/{pipeline}/entities/{entity_id}")
+async def read_entity(pipeline: str, entity_id: str, request: ApiRequest) -> Entity:
+    """One entity in its current status."""
+    return shape(Entity, await _named(pipeline, request).entity(entity_id))
 
-    @routes.post("/{pipeline}/entities/{entity_id}/reject")
-    async def reject_entity(pipeline: str, entity_id: str, caller: Caller, body: RejectionIn = _REJECTED) -> Entity:
-        """Reject an entity that is waiting at a gate. It becomes a dead letter."""
-        rejected = await named(pipeline, caller).reject(entity_id, caller.prefix, body.reason, gate=body.gate)
-        return shape(Entity, rejected)
 
-    @routes.delete("/{pipeline}/entities/{entity_id}")
-    async def delete_entity(pipeline: str, entity_id: str, caller: Caller) -> None:
-        """Delete an entity and its history, regardless of its status."""
-        await named(pipeline, caller).delete(entity_id, caller.prefix)
+@routes.get("/{pipeline}/entities/{entity_id}/history")
+async def read_entity_history(pipeline: str, entity_id: str, request: ApiRequest) -> EntityHistoryPage:
+    """Every change of its status, oldest first."""
+    return whole(EntityHistoryPage, shapes(EntityChange, await _named(pipeline, request).history(entity_id)))
 
-    return routes
+
+@routes.post("/{pipeline}/entities/{entity_id}/retry")
+async def retry_entity(
+    pipeline: str, entity_id: str, request: ApiRequest, body: ReasonIn = _NO_REASON
+) -> dict[str, str]:
+    """Restart a failed, dead or archived entity from its first stage. In any other status, the response is a 400."""
+    return _retry_queued(await _named(pipeline, request).retry(entity_id, request.actor, body.reason))
+
+
+@routes.post("/{pipeline}/entities/{entity_id}/approve")
+async def approve_entity(pipeline: str, entity_id: str, request: ApiRequest, body: ApprovalIn = _AT_ITS_GATE) -> Entity:
+    """Approve an entity that is waiting at a gate."""
+    return shape(Entity, await _named(pipeline, request).approve(entity_id, request.actor, gate=body.gate))
+
+
+@routes.post("/{pipeline}/entities/{entity_id}/reject")
+async def reject_entity(pipeline: str, entity_id: str, request: ApiRequest, body: RejectionIn = _REJECTED) -> Entity:
+    """Reject an entity that is waiting at a gate. It becomes a dead letter."""
+    rejected = await _named(pipeline, request).reject(entity_id, request.actor, body.reason, gate=body.gate)
+    return shape(Entity, rejected)
+
+
+@routes.delete("/{pipeline}/entities/{entity_id}")
+async def delete_entity(pipeline: str, entity_id: str, request: ApiRequest) -> None:
+    """Delete an entity and its history, regardless of its status."""
+    await _named(pipeline, request).delete(entity_id, request.actor)
 
 
 # -- mounted in an application -----------------------------------------------------------------------------------

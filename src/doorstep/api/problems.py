@@ -12,7 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, NotRetryable, Overloaded, StoreUnavailable
+from doorstep.errors import Conflict, InvalidInput, NotFound, NotRetryable, Overloaded, StoreUnavailable
+from doorstep.schemas.shape import FieldProblem
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -42,13 +43,13 @@ class Problem(_Row, Enum):
     )
 
     @property
-    def code(self) -> str:
-        """A stable name for programs."""
-        return self.name.lower()
-
-    @property
     def urn(self) -> str:
-        return f"urn:doorstep:problem:{self.code}"
+        """A stable name for programs."""
+        return f"urn:doorstep:problem:{self.name.lower()}"
+
+    def body(self, detail: str) -> dict[str, object]:
+        """The body of a response, without errors in fields."""
+        return {"type": self.urn, "title": self.title, "status": self.status, "detail": detail}
 
 
 class Refusal(HTTPException):
@@ -58,7 +59,7 @@ class Refusal(HTTPException):
         self,
         problem: Problem,
         detail: str | None = None,
-        errors: Sequence[FieldError] = (),
+        errors: Sequence[FieldProblem] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(problem.status, detail or problem.detail, dict(headers or {}))
@@ -72,7 +73,7 @@ def refusal_for(error: Exception) -> Refusal:
         case Refusal():
             return error
         case InvalidInput():
-            return invalid(FieldError(error.field, error.message))
+            return invalid(FieldProblem(error.field, error.message))
         case NotFound():
             return Refusal(Problem.NOT_FOUND, str(error))
         case NotRetryable():
@@ -84,25 +85,21 @@ def refusal_for(error: Exception) -> Refusal:
         case StoreUnavailable():
             return Refusal(Problem.STORE_UNAVAILABLE, headers={"Retry-After": "1"})
         case HTTPException():
-            return _refusal_for_status(error)
+            fallback = Problem.INTERNAL if error.status_code >= 500 else Problem.INVALID_JSON
+            return Refusal(_BY_STATUS.get(error.status_code, fallback), headers=error.headers)
     return Refusal(Problem.INTERNAL)
 
 
-def invalid(*errors: FieldError) -> Refusal:
+def invalid(*errors: FieldProblem) -> Refusal:
     """A 422. Its detail is the first error, for people; its `errors` lists all of them, for programs."""
     first = errors[0]
     return Refusal(Problem.INVALID_INPUT, f"{first.field}: {first.message}", errors)
 
 
 def respond(refusal: Refusal) -> Response:
-    body: dict[str, object] = {
-        "type": refusal.problem.urn,
-        "title": refusal.problem.title,
-        "status": refusal.problem.status,
-        "detail": refusal.detail,
-    }
+    body = refusal.problem.body(refusal.detail)
     if refusal.errors:
-        body["errors"] = [error._asdict() for error in refusal.errors]
+        body["errors"] = refusal.errors
     return Response(msgspec.json.encode(body), refusal.status_code, refusal.headers, MEDIA_TYPE)
 
 
@@ -111,27 +108,12 @@ async def handle(_: Request, error: Exception) -> Response:
     return respond(refusal_for(error))
 
 
-HANDLED: tuple[type[Exception], ...] = (DoorstepError, HTTPException)
-
-
 _BY_STATUS = {problem.status: problem for problem in Problem}
-
-
-def _refusal_for_status(error: HTTPException) -> Refusal:
-    problem = _BY_STATUS.get(error.status_code, Problem.INTERNAL if error.status_code >= 500 else Problem.INVALID_JSON)
-    return Refusal(problem, headers=error.headers)
-
-
-class FieldError(NamedTuple):
-    field: str
-    message: str
-
-
 UNKNOWN = "is unknown; remove it"
 REQUIRED = "is required"
 TIME = "must be a time such as 2026-01-31T12:00:00Z"
 
-_WORDS = {
+_TYPE_NAMES = {
     "str": "a string",
     "int": "a whole number",
     "float": "a number",
@@ -150,21 +132,16 @@ _EXPECTED = re.compile(r"^Expected `(.+?)`(?:, got `(.+)`)?$")
 _BOUND = re.compile(r"^Expected `(\w+)`( of length)? (<=|>=) (\S+)$")
 _MATCHING = re.compile(r"^Expected `str` matching regex '(.*)'$")
 _UNREADABLE = {"Invalid UUID": "must be a UUID", "Invalid RFC3339 encoded datetime": TIME}
-_CHOICE = "Invalid enum value"
 
 
-def from_msgspec(sentence: str, kind: Any = None) -> FieldError:
+def from_msgspec(sentence: str, kind: Any = None) -> FieldProblem:
     """Convert an msgspec error into a field's path and a message. `kind` is the expected shape; it has the choices."""
     at = _AT.search(sentence)
     path, rest = (at[1], sentence[: at.start()]) if at else ("", sentence)
     shown = path.replace("[...]", "")
     if about := _FIELD.match(rest):
-        return FieldError(f"{shown}.{about[2]}".lstrip("."), REQUIRED if about[1][0] == "m" else UNKNOWN)
-    return FieldError(shown or "body", _message(rest, lambda: list(_forms_at(kind, path))))
-
-
-def one_of(choices: Sequence[str]) -> str:
-    return f"must be one of {', '.join(choices)}" if len(choices) > 1 else f"must be {choices[0]}"
+        return FieldProblem(f"{shown}.{about[2]}".lstrip("."), REQUIRED if about[1][0] == "m" else UNKNOWN)
+    return FieldProblem(shown or "body", _message(rest, lambda: list(_forms_at(kind, path))))
 
 
 def _message(rest: str, forms: Callable[[], list[Any]]) -> str:
@@ -175,8 +152,9 @@ def _message(rest: str, forms: Callable[[], list[Any]]) -> str:
         return _out_of_bounds(*bound.groups())
     if matching := _MATCHING.match(rest):
         return f"must match {matching[1]}"
-    if rest.startswith(_CHOICE):
-        return one_of([value for form in forms() if get_origin(form) is Literal for value in get_args(form)])
+    if rest.startswith("Invalid enum value"):
+        choices = [value for form in forms() if get_origin(form) is Literal for value in get_args(form)]
+        return f"must be one of {', '.join(choices)}" if len(choices) > 1 else f"must be {choices[0]}"
     return _UNREADABLE.get(rest) or rest[:1].lower() + rest[1:].replace("`", "")
 
 
@@ -188,11 +166,11 @@ def _out_of_bounds(kind: str, length: str | None, sign: str, bound: str) -> str:
 def _must_be(wanted: str, got: str | None) -> str:
     """The message about a wrong type. It does not suggest null, which is never what the caller wants."""
     types = [name for name in wanted.split(" | ") if name != "null"] or ["null"]
-    return f"must be {_words(types)}" + (f", got {_words([got])}" if got else "")
+    return f"must be {_type_names(types)}" + (f", got {_type_names([got])}" if got else "")
 
 
-def _words(types: Iterable[str]) -> str:
-    return " or ".join(_WORDS.get(name, name) for name in types)
+def _type_names(types: Iterable[str]) -> str:
+    return " or ".join(_TYPE_NAMES.get(name, name) for name in types)
 
 
 # -- the types of a field --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Declares routes. A route checks the permission, parses the request strictly, and encodes the function's result.
 
-A route is a function whose signature describes it: the ids in its path, `caller`, `request`, `query` (the shape of its
+A route is a function whose signature describes it: the ids in its path, `request`, `query` (the shape of its
 parameters), `body` (the shape of its body), and its return type. msgspec parses, encodes and describes those shapes.
 """
 
@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, cast, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -21,14 +21,31 @@ from starlette.responses import Response
 from doorstep.api.access import ROUTES, check
 from doorstep.api.codec import OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX, answer, body_of, query_of
 from doorstep.api.middleware import api_key
-from doorstep.api.problems import REQUIRED, UNKNOWN, FieldError, Problem, Refusal, invalid
-from doorstep.model.org import ApiKey
+from doorstep.api.problems import REQUIRED, UNKNOWN, Problem, Refusal, invalid
+from doorstep.app import Doorstep
+from doorstep.schemas.shape import FieldProblem
 
 R = TypeVar("R", bound=Callable[..., Awaitable[Any]])
-Caller = ApiKey
-"""The key of a request; its permission has been checked."""
 PlainRoute = Callable[[Request], Awaitable[Response]]
 Reader = Callable[[Request], Any]
+
+
+class ApiRequest:
+    """A request with a valid key, after the key's permission has been checked."""
+
+    def __init__(self, http: Request) -> None:
+        self.doorstep = doorstep_of(http)
+        self.components = self.doorstep.components
+        self.reader = self.components.reader
+        self.key = api_key(http)
+        self.org_id = self.key.org_id
+        self.actor = self.key.prefix
+        """The caller's name in the audit log."""
+        self.http = http
+
+
+def doorstep_of(request: Request) -> Doorstep:
+    return cast(Doorstep, request.app.state.doorstep)
 
 
 class Operation(NamedTuple):
@@ -58,7 +75,7 @@ class Operation(NamedTuple):
 
 
 class Routes:
-    """A group of routes. Public ones need no key. `add` adds the group to the application."""
+    """A group of routes. Public ones need no key."""
 
     def __init__(self, prefix: str, *tags: str, is_open: bool = False) -> None:
         self._prefix = prefix
@@ -81,13 +98,20 @@ class Routes:
     def delete(self, path: str = "", **options: Any) -> Callable[[R], R]:
         return partial(self._declare, "DELETE", path, status=204, **options)
 
-    def plain(self, method: str, path: str, route: PlainRoute, answers: Any, status: int = 200, **more: Any) -> None:
-        """Add a busy route that parses its request and encodes its response itself. Parsing by signature would take a
-        third of its time. `more` has the other fields of its Operation."""
-        operation = Operation(method, path, route.__name__, _about(route), self._tags, status, answers, **more)
-        self._routes.append((operation, route))
+    def plain(self, method: str, path: str, answers: Any, status: int = 200, **more: Any) -> Callable[[R], R]:
+        """A busy route that parses its request and encodes its response itself. Parsing by signature would take a third
+        of its time. `more` has the other fields of its Operation."""
+
+        def declare(function: R) -> R:
+            name, about = function.__name__, _about(function)
+            operation = Operation(method, path, name, about, self._tags, status, answers, **more)
+            self._routes.append((operation, lambda http: function(ApiRequest(http))))
+            return function
+
+        return declare
 
     def add(self, application: FastAPI) -> None:
+        """Add the group to an application."""
         for operation, route in self._routes:
             entered = route if self._is_open else _guarded(operation, route)
             application.add_route(operation.path, entered, methods=[operation.method], include_in_schema=False)
@@ -140,11 +164,12 @@ def _parsing(operation: Operation, function: Callable[..., Any], hints: dict[str
     async def route(request: Request) -> Response:
         given = {name: read(request) for name, read in readers.items()}
         if decoder is not None:
-            body = await body_of(request, decoder, _bytes_max(request, payload))
+            large = doorstep_of(request).settings.payload_bytes_max + OVERHEAD_BYTES
+            body = await body_of(request, decoder, large if payload else SMALL_BODY_BYTES_MAX)
             if body is not None:
                 given["body"] = body
             elif operation.body_required:
-                raise invalid(FieldError("body", REQUIRED))
+                raise invalid(FieldProblem("body", REQUIRED))
         result = await function(**given)
         if isinstance(result, Response):
             return result
@@ -154,10 +179,10 @@ def _parsing(operation: Operation, function: Callable[..., Any], hints: dict[str
 
 
 def _reader(name: str, hint: Any) -> Reader:
-    if hint is ApiKey:
-        return api_key
-    if hint is Request:
-        return lambda request: request
+    if hint is ApiRequest:
+        return ApiRequest
+    if hint is Doorstep:
+        return doorstep_of
     if name == "query":
         return lambda request: query_of(request, hint)
     if hint is UUID:
@@ -171,10 +196,6 @@ def id_of(text: str) -> UUID:
         return msgspec.convert(text, UUID)
     except msgspec.ValidationError:
         raise Refusal(Problem.NOT_FOUND) from None
-
-
-def _bytes_max(request: Request, payload: bool) -> int:
-    return request.app.state.payload_bytes_max + OVERHEAD_BYTES if payload else SMALL_BODY_BYTES_MAX
 
 
 def _guarded(operation: Operation, route: PlainRoute) -> PlainRoute:
@@ -200,7 +221,7 @@ def check_query(request: Request, known: frozenset[str]) -> None:
     seen: set[str] = set()
     for name, _ in given.multi_items():
         if name not in known:
-            raise invalid(FieldError(name, UNKNOWN))
+            raise invalid(FieldProblem(name, UNKNOWN))
         if name in seen:
-            raise invalid(FieldError(name, "must be given once"))
+            raise invalid(FieldProblem(name, "must be given once"))
         seen.add(name)

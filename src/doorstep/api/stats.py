@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from uuid import UUID
 
+from msgspec import structs
 from starlette.responses import Response
 
 from doorstep.api.codec import all_of, position, shape, time, time_or_none, whole
-from doorstep.api.endpoints import target_from
-from doorstep.api.routing import Caller, Routes
+from doorstep.api.routing import ApiRequest, Routes
 from doorstep.app import Doorstep
 from doorstep.clock import SECOND
+from doorstep.model.endpoint import Slo as Target
 from doorstep.model.rollup import TTD_SECONDS, Figures
 from doorstep.operations import reader
 from doorstep.operations import stats as reporting
@@ -32,53 +32,58 @@ from doorstep.schemas.endpoints import Slo, SloIn
 from doorstep.schemas.shape import ListQuery
 from doorstep.telemetry import prometheus
 
-_RANGE_OF_ENDPOINT: schemas.Range = "24h"
-"""The default range if an endpoint is given."""
+routes = Routes("/v1")
 
 
-def stats_routes(doorstep: Doorstep) -> Routes:
-    routes = Routes("/v1", "stats")
+@routes.get("/stats", tags=["stats"])
+async def read_stats(query: schemas.StatsQuery, request: ApiRequest) -> schemas.Stats:
+    """Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, also a report on
+    that time; for an endpoint, 24 hours by default."""
+    report, stats = await asyncio.gather(_reported(query, request), request.reader.stats(request.org_id))
+    return _stats_shown(stats, report)
 
-    @routes.get("/stats")
-    async def read_stats(query: schemas.StatsQuery, caller: Caller) -> schemas.Stats:
-        """Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, also a report on
-        that time; for an endpoint, 24 hours by default."""
-        report, stats = await asyncio.gather(
-            reported(query, caller.org_id), doorstep.components.reader.stats(caller.org_id)
-        )
-        return _stats_shown(stats, report)
 
-    @routes.get("/stats/endpoints")
-    async def list_health(query: schemas.HealthQuery, caller: Caller) -> schemas.EndpointHealthPage:
-        """The health of each endpoint: success rate, time to delivery, backlog, circuit."""
-        page = await doorstep.components.reporter.health(caller.org_id, WINDOWS[query.range], query.cursor, query.limit)
-        return schemas.EndpointHealthPage(all_of(health_shown, page.items), position(page, query.limit))
+@routes.get("/stats/endpoints", tags=["stats"])
+async def list_health(query: schemas.HealthQuery, request: ApiRequest) -> schemas.EndpointHealthPage:
+    """The health of each endpoint: success rate, time to delivery, backlog, circuit."""
+    page = await request.components.reporter.health(request.org_id, WINDOWS[query.range], query.cursor, query.limit)
+    return schemas.EndpointHealthPage(all_of(health_shown, page.items), pagination=position(page, query.limit))
 
-    @routes.get("/slo")
-    async def list_slo(query: ListQuery, caller: Caller) -> schemas.EndpointSloPage:
-        """Each endpoint compared with its target over 30 days, with its remaining error budget and burn rate."""
-        page = await doorstep.components.reporter.slo(caller.org_id, query.cursor, query.limit)
-        return schemas.EndpointSloPage(all_of(_service_level_shown, page.items), position(page, query.limit))
 
-    @routes.get("/slo/default")
-    async def read_default_slo(caller: Caller) -> Slo:
-        """The default target. It applies to endpoints without their own."""
-        return shape(Slo, await doorstep.components.reporter.default_slo(caller.org_id))
+@routes.get("/slo", tags=["stats"])
+async def list_slo(query: ListQuery, request: ApiRequest) -> schemas.EndpointSloPage:
+    """Each endpoint compared with its target over 30 days, with its remaining error budget and burn rate."""
+    page = await request.components.reporter.slo(request.org_id, query.cursor, query.limit)
+    return schemas.EndpointSloPage(all_of(_service_level_shown, page.items), pagination=position(page, query.limit))
 
-    @routes.put("/slo/default")
-    async def change_default_slo(body: SloIn, caller: Caller) -> Slo:
-        """Set the default target. It applies to endpoints without their own."""
-        reporter = doorstep.components.reporter
-        return shape(Slo, await reporter.set_default_slo(caller.org_id, target_from(body), caller.prefix))
 
-    async def reported(query: schemas.StatsQuery, org_id: UUID) -> schemas.Report | None:
-        range = query.range or (_RANGE_OF_ENDPOINT if query.endpoint_id is not None else None)
-        if range is None:
-            return None
-        report = await doorstep.components.reporter.report(org_id, WINDOWS[range], query.endpoint_id)
-        return _report_shown(range, report, whole_org=query.endpoint_id is None)
+@routes.get("/slo/default", tags=["stats"])
+async def read_default_slo(request: ApiRequest) -> Slo:
+    """The default target. It applies to endpoints without their own."""
+    return shape(Slo, await request.components.reporter.default_slo(request.org_id))
 
-    return routes
+
+@routes.put("/slo/default", tags=["stats"])
+async def change_default_slo(body: SloIn, request: ApiRequest) -> Slo:
+    """Set the default target. It applies to endpoints without their own."""
+    reporter = request.components.reporter
+    return shape(Slo, await reporter.set_default_slo(request.org_id, Target(**structs.asdict(body)), request.actor))
+
+
+@routes.get("/workers", tags=["workers"])
+async def list_workers(request: ApiRequest) -> schemas.WorkerPage:
+    """The worker processes of the installation: live ones, and those lost within the last day."""
+    now = request.doorstep.clock.now()
+    workers = [(one, "lost" if one.is_lost(now) else "alive") for one in await request.reader.workers()]
+    return whole(schemas.WorkerPage, tuple(shape(schemas.Worker, worker, state=state) for worker, state in workers))
+
+
+async def _reported(query: schemas.StatsQuery, request: ApiRequest) -> schemas.Report | None:
+    if query.range is None and query.endpoint_id is None:
+        return None
+    range: schemas.Range = query.range or "24h"
+    report = await request.components.reporter.report(request.org_id, WINDOWS[range], query.endpoint_id)
+    return _report_shown(range, report, whole_org=query.endpoint_id is None)
 
 
 # -- shapes: now -------------------------------------------------------------------------------------------------
@@ -115,15 +120,12 @@ def health_shown(health: reporting.Health) -> schemas.EndpointHealth:
 
 def _service_level_shown(level: reporting.ServiceLevel) -> schemas.EndpointSlo:
     report = level.report
-    return schemas.EndpointSlo(
+    return shape(
+        schemas.EndpointSlo,
+        report,
         endpoint_id=level.endpoint.endpoint_id,
         name=level.endpoint.name,
         target=shape(Slo, report.target),
-        met=report.met,
-        success_rate=report.success_rate,
-        p95_seconds=report.p95_seconds,
-        oldest_seconds=report.oldest_seconds,
-        budget_left=report.budget_left,
         burn=schemas.Burn(report.burn["1h"], report.burn["6h"], report.burn["3d"]),
         waiting_since=time_or_none(level.waiting_since),
     )
@@ -191,49 +193,10 @@ def _level(report: reporting.Report, name: str) -> tuple[int, ...]:
     return tuple(levels(getattr(report.now, name), report.steps[name]))
 
 
-_OK = Health("ok")
+# -- health and metrics ------------------------------------------------------------------------------------------
 
-
-def health_routes(doorstep: Doorstep) -> Routes:
-    """The public routes for monitoring. They reveal only the health and the metrics. Monitors also use HEAD."""
-    routes = Routes("", "health", is_open=True)
-
-    @routes.get("/healthz")
-    async def live() -> Health:
-        """Liveness: the process responds. The store is not checked, because a restart would not repair it."""
-        return _OK
-
-    @routes.get("/readyz")
-    async def ready() -> Health:
-        """Readiness: the store responds too. If it does not, the response is a 503."""
-        await doorstep.components.check_store()
-        return _OK
-
-    @routes.get("/metrics", more={200: _TEXT})
-    async def read_metrics() -> Response:
-        """Counters, gauges and histograms of the whole installation in the Prometheus text format. They are read from
-        the store at most once per second. While the store does not respond, the last values are returned."""
-        seen = await doorstep.components.sampler.snapshot()
-        return Response(
-            prometheus.text(seen, doorstep.components.load(), doorstep.clock.now()), media_type=prometheus.CONTENT_TYPE
-        )
-
-    return routes
-
-
-def worker_routes(doorstep: Doorstep) -> Routes:
-    routes = Routes("/v1/workers", "workers")
-
-    @routes.get()
-    async def list_workers(caller: Caller) -> schemas.WorkerPage:
-        """The worker processes of the installation: live ones, and those lost within the last day."""
-        now = doorstep.clock.now()
-        workers = [(one, "lost" if one.is_lost(now) else "alive") for one in await doorstep.components.reader.workers()]
-        return whole(schemas.WorkerPage, tuple(shape(schemas.Worker, worker, state=state) for worker, state in workers))
-
-    return routes
-
-
+health_routes = Routes("", "health", is_open=True)
+"""The public routes for monitoring. They reveal only the health and the metrics. Monitors also use HEAD."""
 _TEXT: dict[str, Any] = {
     "description": "Metrics",
     "content": {
@@ -243,3 +206,25 @@ _TEXT: dict[str, Any] = {
         }
     },
 }
+
+
+@health_routes.get("/healthz")
+async def live() -> Health:
+    """Liveness: the process responds. The store is not checked, because a restart would not repair it."""
+    return Health("ok")
+
+
+@health_routes.get("/readyz")
+async def ready(doorstep: Doorstep) -> Health:
+    """Readiness: the store responds too. If it does not, the response is a 503."""
+    await doorstep.components.check_store()
+    return Health("ok")
+
+
+@health_routes.get("/metrics", more={200: _TEXT})
+async def read_metrics(doorstep: Doorstep) -> Response:
+    """Counters, gauges and histograms of the whole installation in the Prometheus text format. They are read from
+    the store at most once per second. While the store does not respond, the last values are returned."""
+    seen = await doorstep.components.sampler.snapshot()
+    text = prometheus.text(seen, doorstep.components.load(), doorstep.clock.now())
+    return Response(text, media_type=prometheus.CONTENT_TYPE)

@@ -22,7 +22,7 @@ import msgspec
 import typer
 
 from doorstep.cli.options import Cursor, Json, Key, Limit, Url, collect, expand, settings_from
-from doorstep.cli.output import Column, Output, visible
+from doorstep.cli.output import Column, Output, say, visible
 from doorstep.config import Settings
 from doorstep.errors import ConfigError, Conflict, DoorstepError, InvalidInput, NotFound, StoreUnavailable
 from doorstep.telemetry.redaction import safe_message, traceback_of
@@ -75,10 +75,11 @@ def exit_code_of(run: Run) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except DoorstepError as error:
-        _print_error(str(error))
+        say(visible(f"doorstep: {error}"))
         return _code_of(error)
     except Exception as error:  # noqa: BLE001  any error is reported as one sentence
-        _print_error(f"unexpected error, {safe_message(error)}; run it with DOORSTEP_LOG_LEVEL=debug for a traceback")
+        reason = safe_message(error)
+        say(visible(f"doorstep: unexpected error, {reason}; run it with DOORSTEP_LOG_LEVEL=debug for a traceback"))
         if os.environ.get("DOORSTEP_LOG_LEVEL", "").lower() == "debug":
             print(traceback_of(error), file=sys.stderr)
         return ExitCode.FAILED
@@ -94,10 +95,6 @@ def _code_of(error: DoorstepError) -> ExitCode:
         ExitCode.UNREACHABLE: (StoreUnavailable, remote.Unreachable, remote.Unavailable, remote.Overloaded),
     }
     return next((code for code, types in kinds.items() if isinstance(error, types)), ExitCode.FAILED)
-
-
-def _print_error(sentence: str) -> None:
-    print(visible(f"doorstep: {sentence}"), file=sys.stderr, flush=True)
 
 
 def _discard_output() -> None:
@@ -127,13 +124,19 @@ class Session(NamedTuple):
 
     def show_page(self, page: Page[Any], name: str, columns: Sequence[Column], empty: str) -> None:
         """Print a list as a table, or as the JSON of the API, with the list under `name` and its pagination."""
-        self.output.listing({name: page.items, "pagination": page.pagination}, page.items, columns, empty)
-        if page.pagination.has_more and page.items:
-            self.output.note(f"{_shown_count(page)}; for more, raise --limit or add --cursor {page.pagination.cursor}")
+        pagination = page.pagination
+        self.output.listing({name: page.items, "pagination": pagination}, page.items, columns, empty)
+        if pagination.has_more and page.items:
+            total = f"{'more than ' if pagination.total_is_floor else ''}{pagination.total_count}"
+            shown = f"The first {len(page)}" if pagination.total_count is None else f"{len(page)} of {total}"
+            self.output.note(f"{shown}; for more, raise --limit or add --cursor {pagination.cursor}")
 
 
 class _Local(NamedTuple):
     as_json: Json = False
+
+    def run(self, function: Callable[..., int | None], arguments: dict[str, Any]) -> int | None:
+        return function(Output(as_json=self.as_json), **arguments)
 
 
 class _Remote(NamedTuple):
@@ -141,33 +144,39 @@ class _Remote(NamedTuple):
     key: Key = None
     as_json: Json = False
 
+    def run(self, function: Callable[..., int | None], arguments: dict[str, Any]) -> int | None:
+        from doorstep.client import Unreachable
+
+        settings = settings_from(url=self.server, api_key=self.key)
+        try:
+            with connect(settings) as client:
+                return function(Session(client, Output(as_json=self.as_json), settings.url), **arguments)
+        except Unreachable as error:
+            raise Unreachable(
+                f"cannot reach {settings.url}: {error}; start `doorstep serve` there, or give another address with --url"
+            ) from None
+
 
 LocalCommand = Callable[Concatenate[Output, P], int | None]
 RemoteCommand = Callable[Concatenate[Session, P], int | None]
 
 
 def local(group: typer.Typer, name: str | None = None) -> Callable[[LocalCommand[P]], LocalCommand[P]]:
-    """Declare a command that needs no server. Its first parameter is an Output; the others are options or sets."""
-    return lambda function: _declare(group, name, function, _Local, _with_output)
+    """Declare a command that needs no server. Its parameters are an Output, options and sets of options."""
+    return lambda function: _declare(group, name, function, _Local)
 
 
 def remote(group: typer.Typer, name: str | None = None) -> Callable[[RemoteCommand[P]], RemoteCommand[P]]:
-    """Declare a command that calls a server. Its first parameter is a Session; the others are options or sets."""
-    return lambda function: _declare(group, name, function, _Remote, _with_session)
+    """Declare a command that calls a server. Its parameters are a Session, options and sets of options."""
+    return lambda function: _declare(group, name, function, _Remote)
 
 
-def _declare(
-    group: typer.Typer,
-    name: str | None,
-    function: F,
-    shared: Any,
-    run: Callable[[F, Any, dict[str, Any]], int | None],
-) -> F:
+def _declare(group: typer.Typer, name: str | None, function: F, shared: Any) -> F:
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 
     def command(**given: Any) -> None:
         options = shared(*(given.pop(field) for field in shared._fields))
-        end(lambda: run(function, options, collect(own, given)))
+        end(lambda: options.run(function, collect(own, given)))
 
     command.__name__ = function.__name__
     command.__doc__ = function.__doc__
@@ -178,29 +187,11 @@ def _declare(
     return function
 
 
-def _with_output(function: Callable[..., int | None], shared: _Local, given: dict[str, Any]) -> int | None:
-    return function(Output(as_json=shared.as_json), **given)
-
-
-def _with_session(function: Callable[..., int | None], shared: _Remote, given: dict[str, Any]) -> int | None:
-    from doorstep.client import Unreachable
-
-    settings = settings_from(url=shared.server, api_key=shared.key)
-    try:
-        with connect(settings) as client:
-            return function(Session(client, Output(as_json=shared.as_json), settings.url), **given)
-    except Unreachable as error:
-        raise Unreachable(
-            f"cannot reach {settings.url}: {error}; start `doorstep serve` there, or give another address with --url"
-        ) from None
-
-
 # -- the server --------------------------------------------------------------------------------------------
 
 _TRIES = 3
 """Enough for a brief network error, but not for a restart of the server, because a person is waiting for the result."""
 _TIMEOUT_SECONDS = 10.0
-_COMPLETION_SECONDS = 1.0
 PAGE_MAX = 200
 """The maximum page size of every list in the API."""
 
@@ -226,15 +217,6 @@ def find_endpoint(client: Client, id_or_name: str) -> Endpoint:
         ids = ", ".join(str(endpoint.endpoint_id) for endpoint in found)
         raise ConfigError(f"{len(found)} endpoints are named {id_or_name!r}; give the id instead, one of {ids}")
     return found[0]
-
-
-def endpoint_names(prefix: str) -> list[str]:
-    """For shell completion: the names with this prefix, or none if the server does not answer quickly."""
-    try:
-        with connect(Settings(), tries=1, timeout_seconds=_COMPLETION_SECONDS) as client:
-            return [one.name for one in client.endpoints.page(limit=PAGE_MAX) if one.name.startswith(prefix)]
-    except DoorstepError:
-        return []
 
 
 def _is_id(text: str) -> bool:
@@ -269,10 +251,3 @@ class Paging(NamedTuple):
             if len(items) >= self.limit or not page.pagination.has_more:
                 counted = {} if total is None else {"total_count": total}
                 return Page(tuple(items), msgspec.structs.replace(page.pagination, limit=self.limit, **counted))
-
-
-def _shown_count(page: Page[Any]) -> str:
-    total = page.pagination.total_count
-    if total is None:
-        return f"The first {len(page)}"
-    return f"{len(page)} of {'more than ' if page.pagination.total_is_floor else ''}{total}"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from rich.text import Text
 
-from doorstep import bootstrap
-from doorstep.bootstrap import data_path, pinned
+from doorstep.bootstrap import data_path, key_path, pinned, sealer_for
 from doorstep.cli.commands import ExitCode
+from doorstep.cli.options import settings_from
 from doorstep.cli.output import Output, visible
 from doorstep.cli.run import naming_database
 from doorstep.cli.serve import listener
@@ -25,10 +25,10 @@ from doorstep.config import TOML_FILE, Settings, setting_rows
 from doorstep.encryption import UnsealError
 from doorstep.engine.directory import current_routing, unseal_secret
 from doorstep.errors import ConfigError, DoorstepError
+from doorstep.loop_binding import run_until_stopped
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import RejectedMessages
 from doorstep.model.record import Record
-from doorstep.signals import run_until_stopped
 from doorstep.stores.open import sqlite_path, store_from_url
 from doorstep.stores.store import Store
 from doorstep.telemetry.redaction import shown_url
@@ -45,7 +45,7 @@ class Finding(Record, frozen=True, kw_only=True):
     """`ok` or `problem`."""
     found: str
     remedy: str | None = None
-    """What to do about a problem."""
+    """The advice for a problem."""
 
     @property
     def text(self) -> Text:
@@ -66,8 +66,16 @@ def problem(check: str, found: str, remedy: str) -> Finding:
     return Finding(check=check, verdict=PROBLEM, found=found, remedy=remedy)
 
 
-GIB = 1024**3
-_FREE_BYTES_MIN = GIB // 2
+def _parts(error: DoorstepError, remedy: str = "") -> tuple[str, str]:
+    """Split an error message into the finding and its remedy, which comes after the last semicolon."""
+    found, semicolon, last = str(error).rpartition("; ")
+    return (found, last) if semicolon else (last, remedy)
+
+
+# -- the machine -------------------------------------------------------------------------------------------
+
+_GIB = 1024**3
+_FREE_BYTES_MIN = _GIB // 2
 _FSYNC_SECONDS_MAX = 0.05
 """Every commit waits for an fsync. If that takes 50 ms, every sender waits at least that long."""
 _FSYNCS = 7
@@ -79,7 +87,7 @@ def disk_space(folder: Path | None, free_bytes_min: int = _FREE_BYTES_MIN) -> Fi
     if folder is None:
         return ok("disk space", _REMOTE_DATA)
     free = shutil.disk_usage(_existing(folder)).free
-    found = f"{free / GIB:.1f} GiB free in {folder}"
+    found = f"{free / _GIB:.1f} GiB free in {folder}"
     if free < free_bytes_min:
         return problem("disk space", found, "make room, or move the data with DOORSTEP_DATABASE_URL")
     return ok("disk space", found)
@@ -106,8 +114,7 @@ def port(host: str, number: int, is_doorstep: Callable[[], bool]) -> Finding:
     except DoorstepError as error:
         if is_doorstep():
             return ok("port", f"a Doorstep listens at {host} port {number}")
-        sentence, _, remedy = str(error).partition("; ")
-        return problem("port", sentence, remedy)
+        return problem("port", *_parts(error))
     return ok("port", f"{host} port {number} is free")
 
 
@@ -128,9 +135,12 @@ def _existing(folder: Path) -> Path:
     return next(one for one in (folder, *folder.parents) if one.exists())
 
 
+# -- the installation --------------------------------------------------------------------------------------
+
 _CLOCK_SECONDS_MAX = 2.0
 _CONNECT_SECONDS = 3.0
 _READABLE_BY_OTHERS = 0o077
+_ANSWER_SECONDS = 2.0
 _REJECTED_MAX = 100
 
 
@@ -141,22 +151,13 @@ def settings_finding(given: Settings) -> Finding:
     return ok("settings", f"{count} of {len(list(setting_rows()))} set, the others have their defaults; {file}")
 
 
-def first_start(given: Settings) -> Finding | None:
-    """A finding if the embedded database does not exist yet; otherwise None."""
-    path = sqlite_path(given.database_url)
-    if path is None or Path(path).exists():
-        return None
-    return ok("database", f"{shown_url(given.database_url)} does not exist yet; the first start creates it")
-
-
 async def database_finding(given: Settings, store: Store) -> Finding:
     """Whether the database can be opened and its tables match this version."""
     try:
         with naming_database(given):
             await store.open()
     except DoorstepError as error:
-        sentence, _, remedy = str(error).rpartition("; ")
-        return problem("database", sentence or str(error), remedy or "check DOORSTEP_DATABASE_URL")
+        return problem("database", *_parts(error, "check DOORSTEP_DATABASE_URL"))
     return ok("database", f"{shown_url(given.database_url)} can be opened, and its tables are up to date")
 
 
@@ -189,54 +190,44 @@ async def outbox_finding(store: Store) -> Finding:
 
 def secret_key_finding(given: Settings, endpoints: Sequence[Endpoint]) -> Finding:
     """Whether the secret key exists and decrypts the endpoints' secrets."""
-    file = bootstrap.key_path(given)
+    file = key_path(given)
     sealed = [endpoint for endpoint in endpoints if endpoint.secrets]
     if given.secret_key is None and file is not None:
+        if not file.exists() and sealed:
+            found = f"{file} is missing, and endpoints have secrets encrypted with it"
+            return problem("secret key", found, "restore the file")
         if not file.exists():
-            return _missing(file, bool(sealed))
+            return ok("secret key", f"{file} does not exist yet; the first start creates it")
         if file.stat().st_mode & _READABLE_BY_OTHERS:
             return problem("secret key", f"{file} can be read by other users", f"chmod 600 {file}")
     try:
-        sealer = bootstrap.sealer_for(given)
+        sealer = sealer_for(given)
         for endpoint in sealed:
             unseal_secret(endpoint, sealer, endpoint.secrets[0].sealed)
     except UnsealError:
         remedy = "restore the key that was used when they were created (DOORSTEP_SECRET_KEY, or the key file)"
         return problem("secret key", "it cannot decrypt the endpoints' secrets, which another key encrypted", remedy)
     except ConfigError as error:
-        sentence, _, remedy = str(error).partition("; ")
-        return problem("secret key", sentence, remedy)
+        return problem("secret key", *_parts(error))
     return ok("secret key", f"it opens the secrets of {len(sealed)} endpoints")
 
 
 async def reachability(endpoint: Endpoint, guard: AddressGuard) -> Finding:
     """Whether the endpoint accepts connections, if the address guard allows them."""
-    check = "endpoint"
     if endpoint.url is None:
-        return ok(check, f"{endpoint.name}: {endpoint.destination.description}, which needs no connection")
+        return ok("endpoint", f"{endpoint.name}: {endpoint.destination.description}, which needs no connection")
     why = await asyncio.to_thread(why_unreachable, endpoint.url, guard, _CONNECT_SECONDS)
     # The path is omitted, because it can be a credential, as in the URL of a Slack webhook.
     where = re.sub(r"(?<=[^:/])/.*", "/…", shown_url(endpoint.url))
     if why is None:
-        return ok(check, f"{endpoint.name}: {where} accepts connections")
-    return problem(check, f"{endpoint.name}: {where}: {why}", _remedy(why))
-
-
-def _remedy(why: str) -> str:
+        return ok("endpoint", f"{endpoint.name}: {where} accepts connections")
+    remedy = "start the receiver, correct the endpoint's URL, or pause the endpoint"
     if "guard" in why or "must" in why:
-        return "correct its URL, or allow the range with DOORSTEP_ALLOW_ADDRESSES"
-    return "start the receiver, correct the endpoint's URL, or pause the endpoint"
+        remedy = "correct its URL, or allow the range with DOORSTEP_ALLOW_ADDRESSES"
+    return problem("endpoint", f"{endpoint.name}: {where}: {why}", remedy)
 
 
-def _missing(file: Path, needed: bool) -> Finding:
-    if needed:
-        return problem(
-            "secret key", f"{file} is missing, and endpoints have secrets encrypted with it", "restore the file"
-        )
-    return ok("secret key", f"{file} does not exist yet; the first start creates it")
-
-
-_ANSWER_SECONDS = 2.0
+# -- all checks --------------------------------------------------------------------------------------------
 
 
 def check_all(database_url: str | None, output: Output) -> int:
@@ -253,29 +244,34 @@ def check_all(database_url: str | None, output: Output) -> int:
     problems = sum(finding.verdict == PROBLEM for finding in findings)
     if output.as_json:
         output.json({"healthy": not problems, "checks": findings})
-    output.note(_summary(problems))
-    return ExitCode.FAILED if problems else ExitCode.OK
+    if not problems:
+        output.note("Everything is in order.")
+        return ExitCode.OK
+    output.note(f"{problems} {'problem' if problems == 1 else 'problems'} found.")
+    return ExitCode.FAILED
 
 
 async def _check(database_url: str | None) -> AsyncIterator[Finding]:
     try:
-        settings = Settings() if database_url is None else Settings(database_url=database_url)
+        settings = settings_from(database_url=database_url)
         store = store_from_url(pinned(settings).database_url)
     except ConfigError as error:
-        sentence, _, remedy = str(error).rpartition("; ")
-        yield problem("settings", sentence or str(error), f"{remedy}; the other checks need the settings")
+        found, remedy = _parts(error)
+        yield problem("settings", found, f"{remedy}; the other checks need the settings")
         return
     yield settings_finding(settings)
     yield port(settings.host, settings.port, lambda: _is_doorstep(settings))
-    yield disk_space(data_path(settings))
-    yield disk_speed(data_path(settings))
+    folder = data_path(settings)
+    yield disk_space(folder)
+    yield disk_speed(folder)
     async for finding in _check_store(settings, store):
         yield finding
 
 
 async def _check_store(settings: Settings, store: Store) -> AsyncIterator[Finding]:
-    if not_started := first_start(settings):
-        yield not_started
+    path = sqlite_path(settings.database_url)
+    if path is not None and not Path(path).exists():
+        yield ok("database", f"{shown_url(settings.database_url)} does not exist yet; the first start creates it")
         yield secret_key_finding(settings, ())
         return
     database = await database_finding(settings, store)
@@ -303,9 +299,3 @@ def _is_doorstep(settings: Settings) -> bool:
             return client.health().status == "ok"
         except ClientError:
             return False
-
-
-def _summary(problems: int) -> str:
-    if not problems:
-        return "Everything is in order."
-    return f"{problems} {'problem' if problems == 1 else 'problems'} found."

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from doorstep.cli.bulk import BulkOptions, start
 from doorstep.cli.commands import Paging, Session, remote
 from doorstep.cli.options import (
     DurationSeconds,
@@ -23,11 +22,13 @@ from doorstep.cli.options import (
     duration_seconds,
     option,
     option_parser,
+    policy_or_delays,
     read_payload,
     share,
     without_none,
 )
 from doorstep.cli.output import columns, duration, percent
+from doorstep.cli.queues import BulkOptions, start
 from doorstep.errors import ConfigError
 from doorstep.policy.retry import BUILT_IN
 from doorstep.schemas.endpoints import DESTINATIONS, INPUTS, RESETTABLE, Input, ListedState, Signing
@@ -38,11 +39,6 @@ endpoints = typer.Typer()
 
 
 # -- fields as options -------------------------------------------------------------------------------------
-
-
-def _policy(text: str) -> str | list[float]:
-    """Parse the name of a policy, or delays such as `5s,1m`, which become a list of seconds."""
-    return text if text in BUILT_IN else [duration_seconds(part) for part in text.split(",")]
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -110,7 +106,7 @@ _KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "policy": (
         Any,
         {
-            "parser": option_parser(_policy),
+            "parser": option_parser(policy_or_delays),
             "autocompletion": lambda incomplete: [name for name in BUILT_IN if name.startswith(incomplete)],
         },
     ),
@@ -195,8 +191,7 @@ def list_endpoints(
 ) -> None:
     """List endpoints, oldest first."""
     empty = "There are no endpoints; create one with `doorstep endpoints create`."
-    page = paging.fetch(session.client.endpoints.page, state=state)
-    session.show_page(page, "endpoints", _COLUMNS, empty)
+    session.show_page(paging.fetch(session.client.endpoints.page, state=state), "endpoints", _COLUMNS, empty)
 
 
 @remote(endpoints)

@@ -1,4 +1,4 @@
-"""`doorstep send`, `status`, `events`, `inbox` and `deliveries`."""
+"""`doorstep send`, `status`, `events`, `inbox`, `deliveries`, `pipelines` and `batches`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from doorstep.cli.options import (
     read_payload,
 )
 from doorstep.cli.output import columns
-from doorstep.schemas.events import InboxStatus, Status
+from doorstep.schemas.events import BatchStatus, InboxStatus, Status
 
 commands = typer.Typer()
 events = typer.Typer()
 inbox = typer.Typer()
 deliveries = typer.Typer()
+pipelines = typer.Typer()
+batches = typer.Typer()
 
 
 # -- send and status ---------------------------------------------------------------------------------------
@@ -35,7 +37,7 @@ deliveries = typer.Typer()
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait until it is delivered or has failed (exit code 1).")]
 Timeout = Annotated[float, option("--timeout", "SPAN", "How long --wait waits at most.", DurationSeconds)]
 _TIMEOUT: Any = "30s"
-"""A text, because the option's parser is applied to the default too."""
+"""A string, because the option's parser is also applied to the default."""
 
 
 @remote(commands)
@@ -101,12 +103,11 @@ def _wait(session: Session, event_id: str, timeout: float) -> int:
     from doorstep.client import WaitEnded
 
     try:
-        seen: object = session.client.wait_for_delivery(event_id, timeout)
+        session.output.answer(session.client.wait_for_delivery(event_id, timeout))
     except WaitEnded as ended:
         session.output.answer(ended.seen)
         session.output.note(f"doorstep: {ended}")
         return ExitCode.FAILED
-    session.output.answer(seen)
     return ExitCode.OK
 
 
@@ -123,7 +124,7 @@ _DETAILS = columns(
     "correlation_id metadata payload",
     payload=_payload_text,
 )
-_DELIVERIES = columns(
+_OF_EVENT = columns(
     "delivery_id state attempts response_code remark", spare="endpoint_id", remark=lambda one: one.held or one.remark
 )
 
@@ -151,7 +152,7 @@ def show(session: Session, event_id: EventId) -> None:
     """Show an event with its payload and all its deliveries."""
     event = session.client.events.read(event_id)
     session.output.answer(event, _DETAILS)
-    session.output.listing(None, event.deliveries, _DELIVERIES, "No endpoint subscribes to it; it is in the inbox.")
+    session.output.listing(None, event.deliveries, _OF_EVENT, "No endpoint subscribes to it; it is in the inbox.")
 
 
 @remote(events)
@@ -214,7 +215,7 @@ def ack(session: Session, event_id: EventId) -> None:
 # -- deliveries --------------------------------------------------------------------------------------------
 
 
-def attempt_reason(attempt: Any) -> str:
+def _attempt_reason(attempt: Any) -> str:
     """Why an attempt failed, and whether its result came too late to count."""
     return (attempt.error_reason or "") + (" (late: it changed nothing)" if attempt.late else "")
 
@@ -226,9 +227,9 @@ _ATTEMPTS = columns(
     spare="next_retry_at",
     no="number",
     took=lambda one: f"{one.duration_ms:.0f} ms",
-    reason=attempt_reason,
+    reason=_attempt_reason,
 )
-_HISTORY = columns("at old_state new_state attempt note")
+_DELIVERY_HISTORY = columns("at old_state new_state attempt note")
 
 
 @remote(deliveries, "show")
@@ -237,15 +238,140 @@ def show_delivery(session: Session, delivery_id: DeliveryId) -> None:
     session.output.answer(session.client.deliveries.read(delivery_id))
 
 
-@remote(deliveries)
-def attempts(session: Session, delivery_id: DeliveryId) -> None:
+@remote(deliveries, "attempts")
+def list_attempts(session: Session, delivery_id: DeliveryId) -> None:
     """Show its attempt log: every attempt with its response or error. With --json, also headers and bodies."""
     page = session.client.deliveries.attempts(delivery_id)
     session.show_page(page, "attempts", _ATTEMPTS, "There were no attempts yet.")
 
 
-@remote(deliveries)
-def history(session: Session, delivery_id: DeliveryId) -> None:
+@remote(deliveries, "history")
+def delivery_history(session: Session, delivery_id: DeliveryId) -> None:
     """Show its history, one transition on each line."""
     page = session.client.deliveries.history(delivery_id)
+    session.show_page(page, "history", _DELIVERY_HISTORY, "It has no history.")
+
+
+# -- pipelines ---------------------------------------------------------------------------------------------
+
+Pipeline = Annotated[str, typer.Argument(help="The pipeline's name.")]
+EntityId = Annotated[str, typer.Argument(help="The entity's id.")]
+Gate = Annotated[str | None, option("--gate", "GATE", "Only if it waits at this gate. [default: any gate]")]
+
+_PIPELINES = columns("pipeline statuses gates", pipeline="name")
+_ENTITIES = columns("entity_id status since error_reason", spare="created_at", since="changed_at")
+_HISTORY = columns("at old_status new_status reason", spare="event_id")
+
+
+@remote(pipelines)
+def names(session: Session) -> None:
+    """List the pipelines with their statuses and gates."""
+    empty = "The server's program declares no pipelines."
+    session.show_page(session.client.pipelines.page(), "pipelines", _PIPELINES, empty)
+
+
+@remote(pipelines, "list")
+def list_entities(
+    session: Session,
+    pipeline: Pipeline,
+    paging: Paging,
+    status: Annotated[str | None, option("--status", "STATUS", "Only entities with this status.")] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Include archived entities.")] = False,
+) -> None:
+    """List entities, newest first.
+
+    Example: `doorstep pipelines list protocol --status dead_letter`
+    """
+    client = session.client.pipelines
+    page = paging.fetch(lambda **query: client.entities(pipeline, **query), status=status, archived=archived or None)
+    session.show_page(page, "entities", _ENTITIES, "There are no entities.")
+
+
+@remote(pipelines, "show")
+def show_entity(session: Session, pipeline: Pipeline, entity_id: EntityId) -> None:
+    """Show an entity."""
+    session.output.answer(session.client.pipelines.read(pipeline, entity_id))
+
+
+@remote(pipelines)
+def history(session: Session, pipeline: Pipeline, entity_id: EntityId) -> None:
+    """Show every change of its status, oldest first."""
+    page = session.client.pipelines.history(pipeline, entity_id)
     session.show_page(page, "history", _HISTORY, "It has no history.")
+
+
+@remote(pipelines, "retry")
+def retry_entity(session: Session, pipeline: Pipeline, entity_id: EntityId, reason: Reason = None) -> None:
+    """Restart a failed, dead or archived entity from the first stage."""
+    done = session.client.pipelines.retry(pipeline, entity_id, reason=reason)
+    session.output.line(done, f"{entity_id}  {done['status']}")
+
+
+@remote(pipelines)
+def approve(session: Session, pipeline: Pipeline, entity_id: EntityId, gate: Gate = None) -> None:
+    """Approve an entity that waits at a gate."""
+    done = session.client.pipelines.approve(pipeline, entity_id, gate=gate)
+    session.output.line(done, f"{entity_id}  {done.status}")
+
+
+@remote(pipelines)
+def reject(session: Session, pipeline: Pipeline, entity_id: EntityId, reason: Reason = None, gate: Gate = None) -> None:
+    """Reject an entity that waits at a gate. It moves to the dead letters."""
+    done = session.client.pipelines.reject(pipeline, entity_id, reason=reason, gate=gate)
+    session.output.line(done, f"{entity_id}  {done.status}")
+
+
+@remote(pipelines, "delete")
+def delete_entity(session: Session, pipeline: Pipeline, entity_id: EntityId, yes: Yes = False) -> None:
+    """Delete an entity and its history, whatever its status."""
+    session.output.confirm(f"Delete {pipeline} {entity_id} and its history?", yes)
+    session.client.pipelines.delete(pipeline, entity_id)
+    session.output.line({"entity_id": entity_id, "deleted": True}, f"{entity_id}  deleted")
+
+
+# -- batches -----------------------------------------------------------------------------------------------
+
+BatchId = Annotated[str, typer.Argument(help="The batch's id, which is also the id of its event.")]
+
+_BATCHES = columns("batch_id event_type status attempts error_code next_retry_at", spare="created_at error_reason")
+_SUBMISSIONS = columns(
+    "no at error_code reason carrier_response", spare="next_retry_at", no="number", reason=_attempt_reason
+)
+
+
+@remote(batches, "list")
+def list_batches(
+    session: Session,
+    paging: Paging,
+    status: Annotated[BatchStatus | None, typer.Option("--status", help="Only batches with this status.")] = None,
+    event_type: EventType = None,
+) -> None:
+    """List batches, newest first.
+
+    Example: `doorstep batches list --status FAILED`
+    """
+    page = paging.fetch(session.client.batches.page, status=status, event_type=event_type)
+    session.show_page(page, "batches", _BATCHES, "No batches match.")
+
+
+@remote(batches, "show")
+def show_batch(session: Session, batch_id: BatchId) -> None:
+    """Show the status of a batch."""
+    session.output.answer(session.client.batches.read(batch_id))
+
+
+@remote(batches)
+def attempts(session: Session, batch_id: BatchId) -> None:
+    """Show its carrier log: every submission with the carrier's response."""
+    page = session.client.batches.attempts(batch_id)
+    session.show_page(page, "attempts", _SUBMISSIONS, "It has not been submitted yet.")
+
+
+@remote(batches)
+def resubmit(session: Session, batch_id: BatchId, reason: Reason = None) -> None:
+    """Submit a FAILED batch again, at once and with its retry count reset.
+
+    Example: `doorstep batches resubmit 0193… --reason 'the carrier is back'`
+    """
+    batch = session.client.batches.resubmit(batch_id, reason=reason)
+    session.output.line(batch, f"Batch {batch.batch_id} is {batch.status} again.")

@@ -13,9 +13,9 @@ from doorstep.cli.output import Output, say, visible
 from doorstep.cli.serve import WebServer, address, listener
 from doorstep.clock import SECOND, AnchoredClock, Clock, Instant, to_iso
 from doorstep.errors import ConfigError, InvalidInput
+from doorstep.loop_binding import run_until_stopped
 from doorstep.policy.retry import Random
 from doorstep.receiver import Unverified, Webhook
-from doorstep.signals import run_until_stopped
 
 _BODY_CHARACTERS_SHOWN = 2_000
 _GRACE_SECONDS = 1.0
@@ -42,7 +42,8 @@ def listen(
             url = f"{address(listening)}/"
             server = WebServer(receiver, grace_seconds=_GRACE_SECONDS, ready=lambda: _announce(url, bool(secrets)))
             await server.serve_until(stop, listening)
-        printer.check_reader()
+        if printer.reader_gone:  # raised only now, because the web server would catch it during a request
+            raise BrokenPipeError
 
     run_until_stopped(command)
     return 0
@@ -57,46 +58,33 @@ class _Printer:
         self._requests_max = requests_max
         self._stop = stop
         self._seen = 0
-        self._reader_gone = False
+        self.reader_gone = False
 
     def __call__(self, arrival: Arrival) -> None:
         self._seen += 1
         try:
             self._output.line(as_value(arrival), as_text(arrival, show_headers=self._show_headers))
         except BrokenPipeError:
-            self._reader_gone = True
-        if self._reader_gone or self._seen == self._requests_max:
+            self.reader_gone = True
+        if self.reader_gone or self._seen == self._requests_max:
             self._stop.set()
-
-    def check_reader(self) -> None:
-        """Raise the BrokenPipeError after the server has stopped. During a request, the web server would catch it."""
-        if self._reader_gone:
-            raise BrokenPipeError
 
 
 def as_value(arrival: Arrival) -> dict[str, object]:
     """A request as a JSON object. Bytes that are not UTF-8 are escaped."""
-    return {
-        "received_at": to_iso(arrival.at),
-        "method": arrival.method,
-        "path": arrival.path,
-        "verified": arrival.verified,
-        "flaw": arrival.flaw or None,
-        "answered": arrival.status,
-        "headers": dict(arrival.headers),
-        "body": arrival.body.decode("utf-8", "backslashreplace"),
-    }
+    body = arrival.body.decode("utf-8", "backslashreplace")
+    return arrival._asdict() | {"received_at": to_iso(arrival.received_at), "body": body}
 
 
 def as_text(arrival: Arrival, *, show_headers: bool) -> Text:
     """A request as text: one line about it, then its body."""
     verdict, style = _VERDICTS[arrival.verified]
     text = Text()
-    text.append(to_iso(arrival.at)[11:23], style="dim")
+    text.append(to_iso(arrival.received_at)[11:23], style="dim")
     text.append(f"  {visible(arrival.method)} {visible(arrival.path)}  ")
     text.append(visible(arrival.headers.get("webhook-id", "no webhook-id")), style="bold")
     text.append(f"  {verdict}{f' ({visible(arrival.flaw)})' if arrival.flaw else ''}", style=style)
-    text.append(f"  → {arrival.status}", style="green" if arrival.status < 300 else "red")
+    text.append(f"  → {arrival.answered}", style="green" if arrival.answered < 300 else "red")
     if show_headers:
         for name, value in arrival.headers.items():
             text.append(f"\n    {visible(name)}: {visible(value)}", style="dim")
@@ -146,60 +134,53 @@ class Behaviour(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """One request, and the status of its response."""
+    """One request, and its response. The JSON output has the same fields."""
 
-    at: Instant
+    received_at: Instant
     method: str
     path: str
+    verified: bool | None
+    """Whether the signature is valid; None if no secret was given to verify it."""
+    flaw: str | None
+    """Why the signature is invalid, in a sentence."""
+    answered: int
+    """The status of the response."""
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes
-    verified: bool | None
-    """Whether the signature is valid; None if no secret was given to verify it."""
-    flaw: str
-    """Why the signature is invalid, in a sentence."""
-    status: int
 
 
-class Receiver:
+class Receiver(NamedTuple):
     """An ASGI application. With a `webhook`, it responds with 401 to requests without a valid signature."""
 
-    def __init__(
-        self,
-        behaviour: Callable[[str], Behaviour],
-        clock: Clock,
-        random: Random,
-        arrived: Callable[[Arrival], None] = lambda _: None,
-        webhook: Webhook | None = None,
-    ) -> None:
-        self._behaviour = behaviour
-        self._clock = clock
-        self._random = random
-        self._arrived = arrived
-        self._webhook = webhook
+    behaviour_of: Callable[[str], Behaviour]
+    """The behaviour for a path."""
+    clock: Clock
+    random: Random
+    arrived: Callable[[Arrival], None] = lambda _: None
+    webhook: Webhook | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         body = await _read(receive)
-        now, behaviour = self._clock.now(), self._behaviour(scope["path"])
+        now, behaviour = self.clock.now(), self.behaviour_of(scope["path"])
         flaw = self._flaw(headers, body, now)
         status = _TOO_LARGE if body is None else _UNAUTHORIZED if flaw else self._status(behaviour)
-        verified = None if self._webhook is None else not flaw
-        self._arrived(Arrival(now, scope["method"], scope["path"], headers, body or b"", verified, flaw, status))
+        verified = None if self.webhook is None else flaw is None
+        self.arrived(Arrival(now, scope["method"], scope["path"], verified, flaw, status, headers, body or b""))
         await asyncio.sleep(behaviour.slow_seconds)
         await _answer(send, status, behaviour.body if status == behaviour.status else b"")
 
-    def _flaw(self, headers: Mapping[str, str], body: bytes | None, now: Instant) -> str:
-        if self._webhook is None:
-            return ""
+    def _flaw(self, headers: Mapping[str, str], body: bytes | None, now: Instant) -> str | None:
         try:
-            self._webhook.verify(headers, body or b"", now=now / SECOND)
+            if self.webhook is not None:
+                self.webhook.verify(headers, body or b"", now=now / SECOND)
         except Unverified as error:
             return str(error)
-        return ""
+        return None
 
     def _status(self, behaviour: Behaviour) -> int:
-        return behaviour.status if self._random() < behaviour.fail_share else _OK
+        return behaviour.status if self.random() < behaviour.fail_share else _OK
 
 
 async def _read(receive: Receive) -> bytes | None:

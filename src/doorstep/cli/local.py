@@ -80,7 +80,7 @@ def serve(
     from doorstep.cli import serve as program
 
     given = {"host": host, "port": port, "database_url": database, "workers": workers}
-    end(lambda: program.serve(settings_from(**given), app, isolate=isolate, given=given))
+    end(lambda: program.serve(given, app, isolate=isolate))
 
 
 @commands.command()
@@ -97,9 +97,7 @@ def worker(
     gc.disable()  # as in `serve`
     from doorstep.cli import run
 
-    given = {"database_url": database}
-    options = {"isolate": isolate, "end_with_parent": end_with_parent}
-    end(lambda: run.work(settings_from(**given), app, given=given, **options))
+    end(lambda: run.work({"database_url": database}, app, isolate=isolate, end_with_parent=end_with_parent))
 
 
 @local(commands)
@@ -125,7 +123,7 @@ def demo(
 
 
 _NO_DELAY: Any = "0s"
-"""A text, because the option's parser is applied to the default too."""
+"""A string, because the option's parser is also applied to the default."""
 
 
 @local(commands)

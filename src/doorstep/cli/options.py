@@ -5,7 +5,6 @@ A command may take a set of options as one parameter: a NamedTuple whose fields 
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ import typer
 from doorstep.cli.output import say
 from doorstep.clock import AnchoredClock, Instant, seconds, to_datetime
 from doorstep.config import Settings, setting_row
-from doorstep.errors import ConfigError
+from doorstep.errors import ConfigError, DoorstepError
 
 T = TypeVar("T")
 
@@ -31,10 +30,13 @@ T = TypeVar("T")
 def expand(parameters: Iterable[Parameter]) -> Iterator[Parameter]:
     """The parameters, with each set of options replaced by its fields."""
     for parameter in parameters:
-        if is_set(parameter.annotation):
-            yield from _fields(parameter.annotation)
-        else:
+        kind = parameter.annotation
+        if not is_set(kind):
             yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            continue
+        for name, annotation in get_type_hints(kind, include_extras=True).items():
+            default = kind._field_defaults.get(name, Parameter.empty)
+            yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def collect(parameters: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,18 +45,13 @@ def collect(parameters: Iterable[Parameter], given: Mapping[str, Any]) -> dict[s
 
 
 def is_set(annotation: object) -> bool:
-    return inspect.isclass(annotation) and issubclass(annotation, tuple) and hasattr(annotation, "_field_defaults")
+    """Whether a parameter with this annotation is a set of options: a NamedTuple."""
+    return hasattr(annotation, "_field_defaults")
 
 
 def _value(parameter: Parameter, given: Mapping[str, Any]) -> Any:
     kind = parameter.annotation
     return kind(**{name: given[name] for name in kind._fields}) if is_set(kind) else given[parameter.name]
-
-
-def _fields(kind: Any) -> Iterator[Parameter]:
-    for name, annotation in get_type_hints(kind, include_extras=True).items():
-        default = kind._field_defaults.get(name, Parameter.empty)
-        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 # -- parsers -----------------------------------------------------------------------------------------------
@@ -85,31 +82,39 @@ def share(text: str) -> float:
 
 def past(text: str, now: Instant) -> datetime:
     """Parse a time: ISO 8601 (UTC if it has no time zone), or a duration before now (`2h`, `2h ago`)."""
-    ago = text.strip().removesuffix("ago").strip().lower()
-    return to_datetime(now - seconds(duration_seconds(ago))) if _has_unit(ago) else _iso(text, "before now such as 2h")
+    return _time(text, text.strip().removesuffix("ago"), "before now", lambda span: now - span)
 
 
 def future(text: str, now: Instant) -> datetime:
     """Parse a time: ISO 8601 (UTC if it has no time zone), or a duration from now (`2h`, `in 2h`)."""
-    ahead = text.strip().removeprefix("in ").strip().lower()
-    return (
-        to_datetime(now + seconds(duration_seconds(ahead))) if _has_unit(ahead) else _iso(text, "from now such as 2h")
-    )
+    return _time(text, text.strip().removeprefix("in "), "from now", lambda span: now + span)
 
 
-def _has_unit(text: str) -> bool:
-    """Whether the text has a unit. A bare number is rejected as a time, because its unit would be a guess."""
-    return _DURATION.fullmatch(text) is not None and not text.replace(".", "").isdigit()
-
-
-def _iso(text: str, alternative: str) -> datetime:
+def _time(text: str, span: str, direction: str, moved: Callable[[int], Instant]) -> datetime:
+    found = _DURATION.fullmatch(span.strip().lower())
+    if found is not None and found[2]:  # a bare number is not a time, because its unit would be a guess
+        return to_datetime(moved(seconds(duration_seconds(span))))
     try:
-        found = datetime.fromisoformat(text.strip())
+        time = datetime.fromisoformat(text.strip())
     except ValueError:
+        form = f"ISO 8601 such as 2026-11-15T12:00:00Z, or a duration {direction} such as 2h"
+        raise ValueError(f"a time is {form}, got {text.strip()!r}") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def policy_or_delays(text: str) -> str | list[float]:
+    """Parse the name of a retry policy, or delays such as `5s,1m`, which become a list of seconds."""
+    from doorstep.policy.retry import BUILT_IN
+
+    if text in BUILT_IN:
+        return text
+    try:
+        return [duration_seconds(delay) for delay in text.split(",")]
+    except ValueError as error:
+        known = ", ".join(BUILT_IN)
         raise ValueError(
-            f"a time is ISO 8601 such as 2026-11-15T12:00:00Z, or a duration {alternative}, got {text.strip()!r}"
+            f"a policy is one of {known}, or a list of delays such as 5s,5m,2h, got {text!r} ({error})"
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def option_parser(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -156,11 +161,18 @@ def _read(what: str, text: str) -> bytes:
         raise ConfigError(f"{what}: cannot read the file {text[1:]}: {error.strerror}; check its name") from None
 
 
-def complete_endpoint(incomplete: str) -> list[str]:
-    """Endpoint names for shell completion. Empty if no server responds, because completion must never fail."""
-    from doorstep.cli.commands import endpoint_names
+_COMPLETION_SECONDS = 1.0
 
-    return endpoint_names(incomplete)
+
+def complete_endpoint(incomplete: str) -> list[str]:
+    """Endpoint names for shell completion. Empty if no server responds quickly, because completion must never fail."""
+    from doorstep.cli.commands import PAGE_MAX, connect
+
+    try:
+        with connect(Settings(), tries=1, timeout_seconds=_COMPLETION_SECONDS) as client:
+            return [one.name for one in client.endpoints.page(limit=PAGE_MAX) if one.name.startswith(incomplete)]
+    except DoorstepError:
+        return []
 
 
 # -- options -----------------------------------------------------------------------------------------------

@@ -108,11 +108,12 @@ class Output:
         """Print one record: as JSON with all fields, or as text with one field per line (only `columns`, if given)."""
         if self.as_json:
             self.json(value)
-        else:
-            self.console.print(_grid(value, columns or [Column(name, name) for name in _fields(value)]))
+            return
+        fields = value if isinstance(value, dict) else getattr(value, "__struct_fields__", ())
+        self.console.print(_grid(value, columns or [Column(name, name) for name in fields]))
 
     def listing(self, whole: object, rows: Iterable[object], columns: Sequence[Column], empty: str) -> None:
-        """Print a list: `whole` as JSON (nothing if it is None), or the rows as a table. `empty` replaces no rows."""
+        """Print a list: `whole` as JSON unless it is None, or the rows as a table, or `empty` if there are no rows."""
         if self.as_json:
             if whole is not None:
                 self.json(whole)
@@ -155,15 +156,12 @@ class Output:
             raise ConfigError(
                 f"{question.rstrip('?')} needs confirmation, and nobody can answer a prompt here; add --yes"
             )
-        if not _agreed(visible(question)):
+        try:
+            agreed = typer.confirm(visible(question), err=True)
+        except typer.Abort:  # Ctrl-C or Ctrl-D
+            agreed = False
+        if not agreed:
             raise DoorstepError("nothing was done")
-
-
-def _agreed(question: str) -> bool:
-    try:
-        return typer.confirm(question, err=True)
-    except typer.Abort:  # Ctrl-C or Ctrl-D
-        return False
 
 
 def say(*lines: str) -> None:
@@ -191,7 +189,7 @@ def formatted(value: object) -> str:
             return "–"
         case bool():
             return "yes" if value else "no"
-        case str() | UUID():
+        case str() | int() | UUID():
             return str(value)
         case datetime():
             return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -199,8 +197,6 @@ def formatted(value: object) -> str:
             return f"{value:g}"
         case list() | tuple():
             return ", ".join(formatted(one) for one in value) or "–"
-        case int():
-            return str(value)
     return msgspec.json.encode(value).decode()
 
 
@@ -226,10 +222,6 @@ def _value_in(row: object, column: Column) -> object:
     if callable(column.value):
         return column.value(row)
     return row.get(column.value) if isinstance(row, dict) else getattr(row, column.value)
-
-
-def _fields(value: object) -> Iterable[str]:
-    return value if isinstance(value, dict) else getattr(value, "__struct_fields__", ())
 
 
 # -- drawing -----------------------------------------------------------------------------------------------

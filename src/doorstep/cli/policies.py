@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -10,14 +11,24 @@ import msgspec
 import typer
 
 from doorstep.cli.commands import connect, find_endpoint, local
-from doorstep.cli.options import DurationSeconds, Key, Past, Share, Url, duration_seconds, option, settings_from
+from doorstep.cli.options import (
+    DurationSeconds,
+    Key,
+    Past,
+    Share,
+    Url,
+    option,
+    policy_or_delays,
+    settings_from,
+    without_none,
+)
 from doorstep.cli.output import Column, Output, duration
 from doorstep.clock import SECOND, AnchoredClock, Instant, from_datetime, seconds, to_iso
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
 from doorstep.model.endpoint import RetryPolicy
 from doorstep.model.record import Record
-from doorstep.policy.retry import BUILT_IN, capped
+from doorstep.policy.retry import BUILT_IN, capped, named
 from doorstep.policy.routing import most_specific
 
 policy = typer.Typer()
@@ -53,8 +64,11 @@ def explain(
     Examples: `doorstep policy explain patient`, `doorstep policy explain 5s,5m,2h --deadline 1d`,
     `doorstep policy explain --endpoint shop`
     """
+    from doorstep.operations.endpoint_rules import policy_from
+
     settings = settings_from(url=url, api_key=key)
-    chosen = _changed(_chosen(policy, endpoint, event_type, settings), jitter, deadline)
+    changes = without_none({"jitter": jitter, "deadline_seconds": deadline})
+    chosen = policy_from(msgspec.structs.replace(_chosen(policy, endpoint, event_type, settings), **changes))
     _print(chosen, settings, AnchoredClock().now() if accepted is None else from_datetime(accepted), output)
 
 
@@ -62,48 +76,31 @@ def explain(
 
 
 def _chosen(text: str | None, endpoint: str | None, event_type: str | None, settings: Settings) -> RetryPolicy:
+    """The policy. The delays of `standard`, which endpoints without a policy use, come from this machine's settings."""
+    standard = RetryPolicy(settings.retry_delays, name="standard")
     if text is not None and endpoint is None:
-        return _from_text(text, settings)
+        return _from_text(text, standard)
     if endpoint is not None and text is None:
-        return _of_endpoint(endpoint, event_type, settings)
+        return _of_endpoint(endpoint, event_type, settings, standard)
     raise ConfigError("policy explain needs either a policy or --endpoint")
 
 
-def _from_text(text: str, settings: Settings) -> RetryPolicy:
-    """A policy from its name, or from delays such as `5s,5m,2h`."""
-    from doorstep.operations.endpoint_rules import policy_from
-
-    standard = RetryPolicy(settings.retry_delays, name="standard")
-    return policy_from(text if text in BUILT_IN else _delays(text), standard)
-
-
-def _delays(text: str) -> tuple[float, ...]:
+def _from_text(text: str, standard: RetryPolicy) -> RetryPolicy:
     try:
-        return tuple(duration_seconds(part) for part in text.split(","))
+        form = policy_or_delays(text)
     except ValueError as error:
-        known = ", ".join(BUILT_IN)
-        raise ConfigError(
-            f"a policy is one of {known}, or a list of delays such as 5s,5m,2h, got {text!r} ({error})"
-        ) from None
+        raise ConfigError(str(error)) from None
+    return named(form, standard) if isinstance(form, str) else RetryPolicy(tuple(form))
 
 
-def _of_endpoint(id_or_name: str, event_type: str | None, settings: Settings) -> RetryPolicy:
-    """The endpoint's own policy; if it has none, `standard` with the delays from this machine's settings."""
+def _of_endpoint(id_or_name: str, event_type: str | None, settings: Settings, standard: RetryPolicy) -> RetryPolicy:
     with connect(settings) as client:
         found = find_endpoint(client, id_or_name)
     pattern = most_specific(found.policy_by_event_type, event_type) if event_type else None
     policy = found.policy if pattern is None else found.policy_by_event_type[pattern]
     if policy is None:
-        return RetryPolicy(settings.retry_delays, name="standard")
+        return standard
     return RetryPolicy(policy.delays, policy.jitter, policy.deadline_seconds, policy.name)
-
-
-def _changed(policy: RetryPolicy, jitter: float | None, deadline_seconds: float | None) -> RetryPolicy:
-    """The policy with another jitter or deadline, validated as for an endpoint."""
-    from doorstep.operations.endpoint_rules import policy_from
-
-    deadline = policy.deadline_seconds if deadline_seconds is None else deadline_seconds
-    return policy_from(RetryPolicy(policy.delays, policy.jitter if jitter is None else jitter, deadline, policy.name))
 
 
 # -- its schedule ------------------------------------------------------------------------------------------
@@ -118,30 +115,27 @@ class Attempt(Record, frozen=True, kw_only=True):
     earliest_at: Instant
     planned_at: Instant
     latest_at: Instant
-    certain: bool = True
+    certain: bool
     """False if the attempt may fall after the deadline, depending on the jitter."""
 
 
 def schedule(policy: RetryPolicy, accepted_at: Instant) -> tuple[Attempt, ...]:
     """Every attempt that the policy allows, including the first."""
-    attempts = (_attempt(policy, number, accepted_at) for number in range(len(policy.delays) + 1))
-    deadline = policy.deadline_seconds
-    if deadline is None:
-        return tuple(attempts)
-    end = accepted_at + seconds(deadline)
-    return tuple(
-        msgspec.structs.replace(one, certain=one.latest_at <= end) for one in attempts if one.earliest_at <= end
-    )
+    end = math.inf if policy.deadline_seconds is None else accepted_at + seconds(policy.deadline_seconds)
+    attempts = (_attempt(policy, retries, accepted_at, end) for retries in range(len(policy.delays) + 1))
+    return tuple(one for one in attempts if one.earliest_at <= end)
 
 
-def _attempt(policy: RetryPolicy, retries: int, accepted_at: Instant) -> Attempt:
+def _attempt(policy: RetryPolicy, retries: int, accepted_at: Instant, end: float) -> Attempt:
     after = sum(policy.delays[:retries])
+    latest_at = accepted_at + seconds(after * (1 + policy.jitter))
     return Attempt(
         attempt=retries + 1,
         delay_seconds=float(policy.delays[retries - 1]) if retries else 0.0,
         earliest_at=accepted_at + seconds(after * (1 - policy.jitter)),
         planned_at=accepted_at + seconds(after),
-        latest_at=accepted_at + seconds(after * (1 + policy.jitter)),
+        latest_at=latest_at,
+        certain=latest_at <= end,
     )
 
 

@@ -12,14 +12,14 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import data_path, pinned, pinned_url
+from doorstep.cli.options import settings_from
 from doorstep.cli.output import Output, say
 from doorstep.config import PREFIX, Settings, secrets_of
 from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
-from doorstep.signals import run_until_stopped
+from doorstep.loop_binding import run_until_stopped
 from doorstep.stores.open import store_from_url
 from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.logs import open_log
@@ -58,20 +58,17 @@ def raise_file_limit() -> None:
 @contextmanager
 def naming_database(settings: Settings) -> Iterator[None]:
     """Add the database's URL to any error raised inside the `with` block."""
+    database = shown_url(settings.database_url)
     try:
         yield
     except StoreUnavailable as error:
-        raise StoreUnavailable(
-            f"cannot reach the database {shown_url(settings.database_url)}: {error}; check the URL"
-        ) from None
+        raise StoreUnavailable(f"cannot reach the database {database}: {error}; check the URL") from None
     except DoorstepError:
         raise
     except Exception as error:
         logging.getLogger("doorstep").debug("cannot open the database", exc_info=True)
         reason = safe_message(error).partition("\n")[0]
-        raise DoorstepError(
-            f"cannot open the database {shown_url(settings.database_url)}: {reason}; check the URL and the file"
-        ) from None
+        raise DoorstepError(f"cannot open the database {database}: {reason}; check the URL and the file") from None
 
 
 def admin_key_line(doorstep: Doorstep) -> tuple[str, ...]:
@@ -112,16 +109,10 @@ def migrate(settings: Settings, output: Output) -> int:
     return run_command(settings, command)
 
 
-def work(
-    settings: Settings,
-    app: str | None,
-    *,
-    isolate: bool = False,
-    end_with_parent: bool = False,
-    given: Mapping[str, object] = {},
-) -> int:
+def work(given: Mapping[str, object], app: str | None, *, isolate: bool, end_with_parent: bool) -> int:
     """Run a worker until a signal arrives. `given` holds the settings from the command line."""
-    doorstep = doorstep_for(settings, app, isolate=isolate, given=given)
+    settings = settings_from(**given)
+    doorstep = doorstep_for(settings, app, given, isolate=isolate)
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
@@ -156,7 +147,7 @@ def _watch_parent(stop: asyncio.Event) -> None:
 # -- --app module:name -------------------------------------------------------------------------------------
 
 
-def doorstep_for(settings: Settings, app: str | None, *, isolate: bool, given: Mapping[str, object] = {}) -> Doorstep:
+def doorstep_for(settings: Settings, app: str | None, given: Mapping[str, object], *, isolate: bool) -> Doorstep:
     """The program's own Doorstep if --app names one, otherwise a new one. `given` holds the command line's settings."""
     if app is not None:
         return load_app(app, given, isolate=isolate)
@@ -170,9 +161,11 @@ def load_app(app: str, given: Mapping[str, object], *, isolate: bool = False) ->
     module_name, _, name = app.partition(":")
     if not module_name or not name:
         raise ConfigError(f"--app must be module:name, got {app!r}; for example --app shop.events:doorstep")
-    _export(given)
+    for setting, value in given.items():
+        if value is not None:  # the program's `Doorstep()` reads the environment
+            os.environ[f"{PREFIX}{setting.upper()}"] = str(value)
     sys.path.insert(0, os.getcwd())
-    doorstep = _built(app, _attribute(app, _imported(app, module_name), name))
+    doorstep = _loaded(app, module_name, name)
     if not isinstance(doorstep, Doorstep):
         raise ConfigError(f"--app must name a Doorstep, got {type(doorstep).__name__} for {app}")
     if (database_url := given.get("database_url")) is not None:
@@ -180,13 +173,6 @@ def load_app(app: str, given: Mapping[str, object], *, isolate: bool = False) ->
     doorstep.registry.loaded_from = app
     doorstep.registry.isolate_all = isolate
     return doorstep
-
-
-def _export(given: Mapping[str, object]) -> None:
-    """Export the command line's settings as environment variables, so that the program's `Doorstep()` uses them."""
-    for setting, value in given.items():
-        if value is not None:
-            os.environ[f"{PREFIX}{setting.upper()}"] = str(value)
 
 
 def _check_database(app: str, doorstep: Doorstep, expected: str) -> None:
@@ -198,49 +184,41 @@ def _check_database(app: str, doorstep: Doorstep, expected: str) -> None:
         )
 
 
-def _imported(app: str, module_name: str) -> ModuleType:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigError(
-                f"--app {app}: there is no module {error.name!r} in {os.getcwd()} or on Python's path; "
-                "run the command in the folder that contains it"
-            ) from None
-        raise _unloadable(app, error) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's module can raise anything
-        raise _unloadable(app, error) from None
-
-
-def _attribute(app: str, module: ModuleType, name: str) -> object:
-    if hasattr(module, name):
-        return getattr(module, name)
-    candidates = [known for known, value in vars(module).items() if isinstance(value, Doorstep)]
-    hint = f"it has {', '.join(candidates)}" if candidates else "it has no Doorstep at all"
-    raise ConfigError(f"--app {app}: module {module.__name__} has no {name!r}; {hint}")
-
-
-def _built(app: str, found: object) -> object:
+def _loaded(app: str, module_name: str, name: str) -> object:
+    with _naming_app(app, module_name):
+        module = importlib.import_module(module_name)
+    if not hasattr(module, name):
+        candidates = [known for known, value in vars(module).items() if isinstance(value, Doorstep)]
+        hint = f"it has {', '.join(candidates)}" if candidates else "it has no Doorstep at all"
+        raise ConfigError(f"--app {app}: module {module_name} has no {name!r}; {hint}")
+    found = getattr(module, name)
     if isinstance(found, Doorstep) or not callable(found):
         return found
-    try:
+    with _naming_app(app, module_name):
         return found()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  as above
-        raise _unloadable(app, error) from None
 
 
-def _unloadable(app: str, error: BaseException) -> ConfigError:
-    return ConfigError(f"--app {app} cannot be loaded: {type(error).__name__}: {scrubbed(str(error))}{_where(error)}")
+@contextmanager
+def _naming_app(app: str, module_name: str) -> Iterator[None]:
+    """Turn any error of the user's code into a ConfigError that says where in the code it was raised."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code can raise anything
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):
+            raise ConfigError(
+                f"--app {app}: there is no module {missing!r} in {os.getcwd()} or on Python's path; "
+                "run the command in the folder that contains it"
+            ) from None
+        reason = f"{type(error).__name__}: {scrubbed(str(error))}{_where(error)}"
+        raise ConfigError(f"--app {app} cannot be loaded: {reason}") from None
 
 
 def _where(error: BaseException) -> str:
     """The last line of the user's own code in the traceback."""
     if isinstance(error, SyntaxError):
         return ""  # the message already contains the line
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    folders = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(__file__)))
+    libraries = ("<", *(folder + os.sep for folder in folders))
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(libraries)]
     return f"; {os.path.relpath(frames[-1].filename)}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
-
-
-def _is_users(path: str) -> bool:
-    libraries = (sys.prefix + os.sep, sys.base_prefix + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
-    return not path.startswith(("<", *libraries))

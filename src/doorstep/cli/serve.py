@@ -16,6 +16,7 @@ from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.cli.options import settings_from
 from doorstep.cli.output import say
 from doorstep.cli.run import (
     admin_key_line,
@@ -42,14 +43,10 @@ Ready = Callable[[str | None], None]
 """Called when the server is ready, with the path of a sign-in link to the console, if there is one."""
 
 
-def serve(
-    settings: Settings, app: str | None = None, *, isolate: bool = False, given: Mapping[str, object] = {}
-) -> int:
-    """Run until a signal arrives, with the handlers of `app` if given.
-
-    `given` holds the settings from the command line.
-    """
-    doorstep = doorstep_for(settings, app, isolate=isolate, given=given)
+def serve(given: Mapping[str, object], app: str | None, *, isolate: bool) -> int:
+    """Run until a signal arrives. `given` holds the settings from the command line."""
+    settings = settings_from(**given)
+    doorstep = doorstep_for(settings, app, given, isolate=isolate)
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
@@ -91,10 +88,9 @@ async def _first_link(doorstep: Doorstep, links: SignInLinks) -> str | None:
     if not doorstep.settings.console:
         return None
     now = doorstep.clock.now()
-    for key in await doorstep.components.keys.keys(DEFAULT_ORG):
-        if key.role is Role.ADMIN and key.expires_at is None and key.is_valid(now):
-            return links.new(key)
-    return None
+    keys = await doorstep.components.keys.keys(DEFAULT_ORG)
+    admins = (key for key in keys if key.role is Role.ADMIN and key.expires_at is None and key.is_valid(now))
+    return next(map(links.new, admins), None)
 
 
 def _server(doorstep: Doorstep, links: SignInLinks, ready: Callable[[], None]) -> WebServer:
@@ -188,8 +184,10 @@ def listener(host: str, port: int) -> socket.socket:
         family, *_, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(found[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
+        # Python's own message repeats the address.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         raise DoorstepError(
-            f"cannot listen at {host} port {port}: {_reason(error)}; "
+            f"cannot listen at {host} port {port}: {reason}; "
             "stop the program that uses it, or choose another with --host and --port"
         ) from None
 
@@ -198,8 +196,3 @@ def address(listening: socket.socket) -> str:
     """The URL of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _reason(error: OSError) -> str:
-    """The operating system's message, because Python's message repeats the address."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

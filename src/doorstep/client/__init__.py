@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import httpx2
 
@@ -26,7 +26,7 @@ from doorstep.client.administration import (
     Silences,
     Workers,
 )
-from doorstep.client.call import Call, Page, Request, Silence
+from doorstep.client.call import Call, Page, Silence
 from doorstep.client.endpoints import Endpoints, Slos
 from doorstep.client.errors import (
     Answer,
@@ -241,9 +241,9 @@ def _headers(key: str) -> dict[str, str]:
     return agent | ({"x-api-key": key} if key else {})
 
 
-def _build(http: httpx2.Client | httpx2.AsyncClient, request: Request) -> httpx2.Request:
+def _build(http: httpx2.Client | httpx2.AsyncClient, call: Call[Any]) -> httpx2.Request:
     return http.build_request(
-        request.method, request.path, params=request.query or None, headers=request.headers, content=request.content
+        call.method, call.path, params=call.query or None, headers=call.headers, content=call.content
     )
 
 

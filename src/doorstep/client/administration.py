@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from doorstep.client.call import Call, Page, Paging, delete, get, one, paged, post
 from doorstep.client.verbs import Group, R_co, each_of, verb
@@ -135,6 +135,17 @@ class Alerts(Group[R_co]):
         return post(one(Alert), "/v1/alerts/{alert_id}/acknowledge", alert_id, body={"reason": reason})
 
 
+class RuleSettings(TypedDict, total=False):
+    """The settings of an alert rule to change, and the endpoint to which they apply."""
+
+    endpoint_id: Id | None
+    enabled: bool | None
+    threshold: float | None
+    window_seconds: float | None
+    minimum: int | None
+    cooldown_seconds: float | None
+
+
 class AlertRules(Group[R_co]):
     """`client.alert_rules`: the rules that raise alerts."""
 
@@ -144,28 +155,9 @@ class AlertRules(Group[R_co]):
         return get(paged(AlertRulePage), "/v1/alert-rules")
 
     @verb
-    def set(
-        self,
-        rule: str,
-        *,
-        endpoint_id: Id | None = None,
-        enabled: bool | None = None,
-        threshold: float | None = None,
-        window_seconds: float | None = None,
-        minimum: int | None = None,
-        cooldown_seconds: float | None = None,
-    ) -> Call[AlertRule]:
+    def set(self, rule: str, **settings: Unpack[RuleSettings]) -> Call[AlertRule]:
         """Change a rule, for the organization or for one endpoint."""
-        body = {
-            "rule": rule,
-            "endpoint_id": endpoint_id,
-            "enabled": enabled,
-            "threshold": threshold,
-            "window_seconds": window_seconds,
-            "minimum": minimum,
-            "cooldown_seconds": cooldown_seconds,
-        }
-        return post(one(AlertRule), "/v1/alert-rules", body=body)
+        return post(one(AlertRule), "/v1/alert-rules", body={"rule": rule, **settings})
 
     @verb
     def reset(self, alert_rule_id: Id) -> Call[None]:

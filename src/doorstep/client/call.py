@@ -6,7 +6,7 @@ A call is plain data and does no I/O. verbs.py sends it, blocking or with asynci
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
@@ -22,17 +22,6 @@ Reader: TypeAlias = Callable[[bytes], T]
 JSON = {"content-type": "application/json"}
 NULL = msgspec.Raw(b"null")
 """A JSON null that is sent as a value, where None would mean an omitted field."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One HTTP request. Its path is relative to the server's URL."""
-
-    method: str
-    path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +59,7 @@ class Call(Generic[T]):
     method: str
     route: str
     """The path as in the OpenAPI document, `/v1/events/{event_id}`."""
-    ids: tuple[str, ...]
+    ids: tuple[Id, ...]
     reader: Reader[T]
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -78,24 +67,26 @@ class Call(Generic[T]):
     repeatable: bool = False
 
     @property
-    def request(self) -> Request:
-        return Request(self.method, _path(self.route, self.ids), self.query, self.headers, self.content)
+    def path(self) -> str:
+        """The route with its ids, relative to the server's URL. Ids are quoted so that none can change the path."""
+        ids = iter(self.ids)
+        return re.sub(r"\{\w+\}", lambda _: quote(str(next(ids)), safe="").replace(".", "%2E"), self.route)
 
     def read(self, reply: Answer | Silence) -> T:
         """Decode the response, or raise the matching exception."""
         if isinstance(reply, Silence):
-            raise Unreachable(f"{self.method} {self.request.path}: {reply.reason}")
+            raise Unreachable(f"{self.method} {self.path}: {reply.reason}")
         if reply.status >= 400:
             raise error_for(reply)
         if reply.status >= 300:
             raise UnexpectedAnswer(
-                f"{self.method} {self.request.path} was redirected ({reply.status}), which is not followed; check the URL"
+                f"{self.method} {self.path} was redirected ({reply.status}), which is not followed; check the URL"
             )
         try:
             return self.reader(reply.content)
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
             raise UnexpectedAnswer(
-                f"{self.method} {self.request.path} returned {reply.status} with a body that cannot be decoded: {error}"
+                f"{self.method} {self.path} returned {reply.status} with a body that cannot be decoded: {error}"
             ) from None
 
     def after(self, cursor: str) -> Call[T]:
@@ -105,29 +96,30 @@ class Call(Generic[T]):
 
 def get(reader: Reader[T], route: str, *ids: Id, query: Mapping[str, object] | None = None) -> Call[T]:
     """A GET request. Query parameters that are None are left out."""
-    return Call("GET", route, _texts(ids), reader, query=_query(query or {}), repeatable=True)
+    texts = {name: _as_text(value) for name, value in given(query or {}).items()}
+    return Call("GET", route, ids, reader, query=texts, repeatable=True)
 
 
 def post(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object] | None = None) -> Call[T]:
     """A POST request. Fields that are None are left out of the body. It is never repeated."""
     if body is None:
-        return Call("POST", route, _texts(ids), reader)
-    return Call("POST", route, _texts(ids), reader, headers=JSON, content=encoded(given(body)))
+        return Call("POST", route, ids, reader)
+    return Call("POST", route, ids, reader, headers=JSON, content=msgspec.json.encode(given(body)))
 
 
 def put(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object]) -> Call[T]:
     """A PUT request. It is idempotent, so it may be repeated."""
-    return Call("PUT", route, _texts(ids), reader, headers=JSON, content=encoded(given(body)), repeatable=True)
+    return Call("PUT", route, ids, reader, headers=JSON, content=msgspec.json.encode(given(body)), repeatable=True)
 
 
 def patch(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object]) -> Call[T]:
     """A PATCH request. Here None is a value: it resets a field to its default."""
-    return Call("PATCH", route, _texts(ids), reader, headers=JSON, content=encoded(body))
+    return Call("PATCH", route, ids, reader, headers=JSON, content=msgspec.json.encode(body))
 
 
 def delete(route: str, *ids: Id) -> Call[None]:
     """A DELETE request. It is not repeated, because the second response would be a 404."""
-    return Call("DELETE", route, _texts(ids), _nothing)
+    return Call("DELETE", route, ids, lambda _: None)
 
 
 def one(shape: type[T]) -> Reader[T]:
@@ -140,8 +132,8 @@ def paged(listing: type[Listing[T]]) -> Reader[Page[T]]:
     decoder = msgspec.json.Decoder(listing)
 
     def decode(content: bytes) -> Page[T]:
-        decoded = decoder.decode(content)
-        return Page(decoded.listed, decoded.position)
+        listing = decoder.decode(content)
+        return Page(listing.listed, listing.pagination)
 
     return decode
 
@@ -154,11 +146,6 @@ def text(content: bytes) -> str:
 def given(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def encoded(body: object) -> bytes:
-    """Encode a body as JSON."""
-    return msgspec.json.encode(body)
 
 
 def json_of(payload: object) -> object:
@@ -174,24 +161,6 @@ def json_of(payload: object) -> object:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"a payload given as bytes must be JSON in UTF-8: {error}") from None
     return msgspec.Raw(content)
-
-
-def _nothing(_: bytes) -> None:
-    return None
-
-
-def _texts(ids: Sequence[Id]) -> tuple[str, ...]:
-    return tuple(map(str, ids))
-
-
-def _path(route: str, ids: Sequence[str]) -> str:
-    """Replace the placeholders in braces with the ids, quoted so that no id can change the path."""
-    parts = iter(ids)
-    return re.sub(r"\{\w+\}", lambda _: quote(next(parts), safe="").replace(".", "%2E"), route)
-
-
-def _query(query: Mapping[str, object]) -> dict[str, str]:
-    return {name: _as_text(value) for name, value in given(query).items()}
 
 
 def _as_text(value: Any) -> str:

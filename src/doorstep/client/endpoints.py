@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, Required, TypedDict, Unpack
 
 from doorstep.client.call import Call, Page, Paging, delete, get, json_of, one, paged, patch, post, put
+from doorstep.client.queues import BulkOptions
 from doorstep.client.verbs import Group, R_co, each_of, verb
 from doorstep.schemas.bulk import Bulk, Preview
 from doorstep.schemas.endpoints import (
@@ -22,6 +23,19 @@ from doorstep.schemas.endpoints import (
 from doorstep.schemas.events import Receipt
 from doorstep.schemas.shape import Id
 from doorstep.schemas.stats import EndpointHealth, EndpointHealthPage, EndpointSlo, EndpointSloPage
+
+
+class ReplayRange(TypedDict, total=False):
+    """The events that a replay sends, as keyword arguments."""
+
+    created_from: Required[datetime]
+    created_before: Required[datetime]
+    event_type: str | None
+    status: str | None
+
+
+class ReplayOptions(ReplayRange, BulkOptions, total=False):
+    """The keyword arguments of a replay."""
 
 
 class Endpoints(Group[R_co]):
@@ -97,46 +111,15 @@ class Endpoints(Group[R_co]):
         return get(one(Circuit), "/v1/endpoints/{endpoint_id}/circuit", endpoint_id)
 
     @verb
-    def replay(
-        self,
-        endpoint_id: Id,
-        *,
-        created_from: datetime,
-        created_before: datetime,
-        event_type: str | None = None,
-        status: str | None = None,
-        rate_per_second: float | None = None,
-        reason: str | None = None,
-    ) -> Call[Bulk]:
+    def replay(self, endpoint_id: Id, **options: Unpack[ReplayOptions]) -> Call[Bulk]:
         """Send the events of a time range to this endpoint again."""
-        body = _range(created_from, created_before, event_type, status)
-        body |= {"rate_per_second": rate_per_second, "reason": reason}
-        return post(one(Bulk), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=body)
+        return post(one(Bulk), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=options)
 
     @verb
-    def preview_replay(
-        self,
-        endpoint_id: Id,
-        *,
-        created_from: datetime,
-        created_before: datetime,
-        event_type: str | None = None,
-        status: str | None = None,
-    ) -> Call[Preview]:
+    def preview_replay(self, endpoint_id: Id, **range: Unpack[ReplayRange]) -> Call[Preview]:
         """Count the events that a replay would send. Sends nothing."""
-        body = _range(created_from, created_before, event_type, status) | {"preview": True}
+        body = {**range, "preview": True}
         return post(one(Preview), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=body)
-
-
-def _range(
-    created_from: datetime, created_before: datetime, event_type: str | None, status: str | None
-) -> dict[str, object]:
-    return {
-        "created_from": created_from,
-        "created_before": created_before,
-        "event_type": event_type,
-        "status": status,
-    }
 
 
 class Slos(Group[R_co]):

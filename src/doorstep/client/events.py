@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, TypeVar, Unpack
 from uuid import uuid4
+
+import msgspec
 
 from doorstep.client.call import (
     JSON,
@@ -15,7 +17,6 @@ from doorstep.client.call import (
     Paging,
     Reader,
     delete,
-    encoded,
     get,
     given,
     json_of,
@@ -27,9 +28,11 @@ from doorstep.client.call import (
 from doorstep.client.errors import DeliveryFailed
 from doorstep.client.verbs import Group, R_co, Steps, each_of, flow, until, verb
 from doorstep.schemas.accounts import Health
-from doorstep.schemas.batches import Batch, BatchPage, BatchStatus, Submission, SubmissionPage
 from doorstep.schemas.events import (
     Acknowledged,
+    Batch,
+    BatchPage,
+    BatchStatus,
     Cancelled,
     Event,
     EventItem,
@@ -42,6 +45,8 @@ from doorstep.schemas.events import (
     Receipts,
     Retried,
     Status,
+    Submission,
+    SubmissionPage,
 )
 from doorstep.schemas.pipelines import Entity, EntityChange, EntityHistoryPage, EntityPage, Pipeline, PipelinePage
 from doorstep.schemas.shape import Id
@@ -69,17 +74,10 @@ class NewEvent:
     @property
     def body(self) -> dict[str, object]:
         """The event as the body of a request."""
-        endpoint_ids = None if self.endpoint_ids is None else [str(endpoint_id) for endpoint_id in self.endpoint_ids]
-        return {"event_type": self.event_type, "payload": json_of(self.payload)} | given(
-            {
-                "endpoint_ids": endpoint_ids,
-                "deliver_at": self.deliver_at,
-                "expires_at": self.expires_at,
-                "ordering_key": self.ordering_key,
-                "metadata": self.metadata,
-                "idempotency_key": self.idempotency_key,
-            }
-        )
+        body = given({one.name: getattr(self, one.name) for one in fields(self)})
+        if self.endpoint_ids is not None:
+            body["endpoint_ids"] = list(self.endpoint_ids)
+        return body | {"payload": json_of(self.payload)}
 
 
 class Sending(Group[R_co]):
@@ -130,7 +128,12 @@ class Sending(Group[R_co]):
         Raises DeliveryFailed when no retries are left, and TimedOut when the timeout expires. An event in the inbox
         counts as delivered when its consumer acknowledges it.
         """
-        seen = yield from until(lambda: self._perform(status_of(event_id)), _settled, timeout, f"event {event_id}")
+        seen = yield from until(
+            poll=lambda: self._perform(status_of(event_id)),
+            done=lambda seen: seen.status in ("delivered", "failed"),
+            timeout=timeout,
+            subject=f"event {event_id}",
+        )
         if seen.status == "failed":
             raise DeliveryFailed(f"event {event_id} has failed after {seen.retry_attempts} retries", seen)
         return seen
@@ -163,21 +166,23 @@ def status_of(event_id: Id) -> Call[EventStatus]:
     return get(one(EventStatus), "/v1/events/{event_id}/status", event_id)
 
 
-def _settled(seen: EventStatus) -> bool:
-    return seen.status in ("delivered", "failed")
-
-
 def _sent(reader: Reader[T], route: str, body: object, correlation_id: str | None) -> Call[T]:
     """A call that may be repeated, because every event carries an idempotency key."""
     headers = JSON | ({} if correlation_id is None else {"x-correlation-id": correlation_id})
-    return Call("POST", route, (), reader, headers=headers, content=encoded(body), repeatable=True)
+    return Call("POST", route, (), reader, headers=headers, content=msgspec.json.encode(body), repeatable=True)
 
 
 def _receipts(content: bytes) -> tuple[Receipt, ...]:
-    return _read_receipts(content).events
+    return msgspec.json.decode(content, type=Receipts).events
 
 
-_read_receipts = one(Receipts)
+class EventQuery(Paging, total=False):
+    """The filters and paging arguments for lists of events."""
+
+    status: Status | None
+    event_type: str | None
+    created_from: datetime | None
+    created_before: datetime | None
 
 
 class Events(Group[R_co]):
@@ -194,24 +199,9 @@ class Events(Group[R_co]):
         return status_of(event_id)
 
     @verb
-    def page(
-        self,
-        *,
-        status: Status | None = None,
-        event_type: str | None = None,
-        created_from: datetime | None = None,
-        created_before: datetime | None = None,
-        **paging: Unpack[Paging],
-    ) -> Call[Page[EventItem]]:
+    def page(self, **filters: Unpack[EventQuery]) -> Call[Page[EventItem]]:
         """One page of events, newest first."""
-        query = {
-            "status": status,
-            "event_type": event_type,
-            "created_from": created_from,
-            "created_before": created_before,
-            **paging,
-        }
-        return get(paged(EventPage), "/v1/events", query=query)
+        return get(paged(EventPage), "/v1/events", query=filters)
 
     each = each_of(page)
 

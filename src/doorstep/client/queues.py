@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from doorstep.client.call import NULL, Call, Page, Paging, delete, get, given, json_of, one, paged, post
@@ -16,10 +17,10 @@ from doorstep.schemas.deliveries import (
     CauseGroupPage,
     DeadLetter,
     DeadLetterPage,
+    DeadStatus,
     Delivery,
     FailurePage,
     HistoryPage,
-    LetterFilters,
     QueuedDelivery,
     QueueStatus,
     RetryQueuePage,
@@ -35,8 +36,24 @@ class BulkOptions(TypedDict, total=False):
     reason: str | None
 
 
-class DeadLetterQuery(LetterFilters, Paging, total=False):
+class RetryQueueQuery(Paging, total=False):
+    """The filters and paging arguments for lists of the retry queue."""
+
+    status: QueueStatus | None
+    event_type: str | None
+    endpoint_id: Id | None
+    older_than_seconds: float | None
+
+
+class DeadLetterQuery(Paging, total=False):
     """The filters and paging arguments for lists of dead letters."""
+
+    status: DeadStatus | None
+    event_type: str | None
+    endpoint_id: Id | None
+    cause: str | None
+    died_from: datetime | None
+    died_before: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +88,9 @@ class RetryQueue(Group[R_co]):
     """`client.retry_queue`: deliveries that failed and will be retried."""
 
     @verb
-    def page(
-        self,
-        *,
-        status: QueueStatus | None = None,
-        event_type: str | None = None,
-        endpoint_id: Id | None = None,
-        older_than_seconds: float | None = None,
-        **paging: Unpack[Paging],
-    ) -> Call[Page[QueuedDelivery]]:
+    def page(self, **filters: Unpack[RetryQueueQuery]) -> Call[Page[QueuedDelivery]]:
         """One page of the retry queue, soonest retry first."""
-        query = {
-            "status": status,
-            "event_type": event_type,
-            "endpoint_id": endpoint_id,
-            "older_than_seconds": older_than_seconds,
-            **paging,
-        }
-        return get(paged(RetryQueuePage), "/v1/retry-queue", query=query)
+        return get(paged(RetryQueuePage), "/v1/retry-queue", query=filters)
 
     each = each_of(page)
 

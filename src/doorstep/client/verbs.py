@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
-from doorstep.client.call import Call, Page, Request, Silence
+from doorstep.client.call import Call, Page, Silence
 from doorstep.client.errors import Answer, TimedOut
 
 P = ParamSpec("P")
@@ -32,14 +32,14 @@ class Pause:
     seconds: float
 
 
-Step: TypeAlias = Request | Pause
+Step: TypeAlias = Call[Any] | Pause
 Reply: TypeAlias = Answer | Silence | float | None
 Steps: TypeAlias = Generator[Step, Reply, T]
 
 
-def exchange(request: Request) -> Steps[Answer | Silence]:
-    """Send a request and return its response."""
-    reply = yield request
+def exchange(call: Call[Any]) -> Steps[Answer | Silence]:
+    """Send the request of a call and return the response."""
+    reply = yield call
     if not isinstance(reply, Answer | Silence):
         raise TypeError(f"the reply to a request is an answer or silence, got {reply!r}")
     return reply
@@ -86,13 +86,13 @@ NEVER = Retrying(tries_max=1)
 
 def perform(call: Call[T], retrying: Retrying) -> Steps[T]:
     """Send a call, repeat it if needed, and return its result."""
-    reply = yield from exchange(call.request)
+    reply = yield from exchange(call)
     if call.repeatable:
         for seconds in retrying.pauses():
             if not _is_transient(reply):
                 break
             yield from pause(min(max(seconds, _retry_after(reply)), retrying.longest_pause_seconds))
-            reply = yield from exchange(call.request)
+            reply = yield from exchange(call)
     return call.read(reply)
 
 

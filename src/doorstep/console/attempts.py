@@ -59,7 +59,7 @@ class ShownAttempt(NamedTuple):
     @property
     def needs_file(self) -> bool:
         """Whether the curl command reads the body from a file."""
-        return self.body is not None and needs_file(self.body)
+        return self.body is not None and len(self.body) > BODY_BYTES_MAX
 
     @property
     def file_name(self) -> str:
@@ -143,16 +143,11 @@ def curl_command(url: str, header_lines: bytes, body: bytes, file_name: str) -> 
     """`header_lines` has one header per line, as in the attempt log. A large body is read from `file_name`."""
     words = ["curl --globoff --include --request POST", f"--url {quoted(url.encode())}"]
     words += [f"--header {quoted(line)}" for line in _headers(header_lines)]
-    if needs_file(body):
+    if len(body) > BODY_BYTES_MAX:
         words += ["--header Expect:", f"--data-binary {quoted(b'@' + file_name.encode())}"]
     else:
         words.append(f"--data-raw {quoted(body)}")
     return " \\\n  ".join(words)
-
-
-def needs_file(body: bytes) -> bool:
-    """Whether the curl command reads the body from a file."""
-    return len(body) > BODY_BYTES_MAX
 
 
 def quoted(text: bytes) -> str:

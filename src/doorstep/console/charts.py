@@ -47,9 +47,8 @@ class Charts:
 
     def statuses(self) -> Chart:
         tones = {"received": "other", "queued": "busy", "delivered": "good", "failed": "bad"}
-        return self._over_time(
-            "Events by status", "line", "", [(name, tone, self._level(f"now_{name}")) for name, tone in tones.items()]
-        )
+        lines = [(name, tone, self._level(f"now_{name}")) for name, tone in tones.items()]
+        return self._over_time("Events by status", "line", "", lines)
 
     def events(self) -> Chart:
         tones = {"created": "busy", "delivered": "good", "failed": "bad"}
@@ -61,12 +60,11 @@ class Charts:
         return self._over_time("Deliveries per minute", "line", "/min", lines)
 
     def attempts(self) -> Chart:
-        tones = {
-            "succeeded": ("delivered", "good"),
-            "retried": ("retried", "waiting"),
-            "died": ("failed permanently", "bad"),
-        }
-        lines = [(name, tone, self._per_minute(figure)) for figure, (name, tone) in tones.items()]
+        lines = [
+            ("delivered", "good", self._per_minute("succeeded")),
+            ("retried", "waiting", self._per_minute("retried")),
+            ("failed permanently", "bad", self._per_minute("died")),
+        ]
         return self._over_time("Attempts per minute", "line", "/min", lines)
 
     def success(self) -> Chart:

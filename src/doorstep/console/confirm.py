@@ -16,17 +16,16 @@ from starlette.responses import Response
 from doorstep.clock import Instant, to_iso
 from doorstep.console.fields import EVENT_FILTER, LETTER_FILTER, QUEUE_FILTER, Fields, events_of, letters_of, queue_of
 from doorstep.console.formatting import plural
-from doorstep.console.request import ACT, FormError, PageRequest, Pages
+from doorstep.console.request import FormError, PageRequest, Pages
 from doorstep.engine.directory import existing
 from doorstep.errors import InvalidInput
 from doorstep.model.action import REASON_CHARACTERS_MAX, ActionKind
-from doorstep.model.bulk import Bulk, BulkKind, Selection
+from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, States
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.org import ApiKey
 from doorstep.model.record import uuid7
+from doorstep.operations.actions import DONE
 from doorstep.operations.bulk import RATE_MAX, RATE_MIN
-from doorstep.operations.deliveries import DONE
 
 # -- an action on one item -------------------------------------------------------------------------------------
 
@@ -75,36 +74,6 @@ def reason_of(form: Fields, *, required: bool = False) -> str:
     if len(reason) > REASON_CHARACTERS_MAX:
         raise InvalidInput("reason", f"must be at most {REASON_CHARACTERS_MAX} characters, got {len(reason)}")
     return reason
-
-
-# -- secrets that are shown once -------------------------------------------------------------------------------
-
-
-def shown_once(request: PageRequest, template: str, *, secret: str, place: str, **context: object) -> Response:
-    """A page that extends `shown_once.html` and links to `place`. Like all responses, it is not cached."""
-    return request.page(template, 200, secret=secret, place=place, **context)
-
-
-def key_shown(request: PageRequest, record: ApiKey, key: str, place: str, org_name: str | None = None) -> Response:
-    """Show a new key of this organization, or the first key of a new organization."""
-    return shown_once(request, "settings_key.html", record=record, secret=key, place=place, org_name=org_name)
-
-
-def secret_shown(
-    request: PageRequest, endpoint: Endpoint, verifier: str, old_expires_at: Instant | None = None
-) -> Response:
-    """Show the secret or public key with which the endpoint's receiver verifies signatures."""
-    signing = endpoint.signing_secret
-    return shown_once(
-        request,
-        "endpoint_secret.html",
-        secret=verifier,
-        place=place_of(endpoint),
-        endpoint=endpoint,
-        shared=signing is None or signing.scheme == "v1",
-        rotated=endpoint.version > 1,
-        old_expires_at=old_expires_at,
-    )
 
 
 # -- the selection in a list: ticked rows, or all that match its filter ----------------------------------------
@@ -182,21 +151,16 @@ def bulk_confirmed(pages: Pages, path: str, question: BulkConfirmation, choose: 
     """Declare a bulk action: GET shows the confirmation, POST starts the action. `choose` reads the selection in both
     cases."""
 
-    @pages.get(path, ACT)
-    async def ask(request: PageRequest) -> Response:
-        return await _ask_bulk(request, question, choose(request.query, request.now))
+    async def show(request: PageRequest, error: FormError | None) -> Response:
+        return await _ask_bulk(request, question, choose(request.sent, request.now), error)
 
-    @pages.post(path)
-    async def answer(request: PageRequest) -> Response:
-        chosen = choose(request.form, request.now)
-        try:
-            return await _start_bulk(request, question, chosen)
-        except InvalidInput as error:
-            return await _ask_bulk(request, question, chosen, error)
+    @pages.form(path, show)
+    async def start(request: PageRequest) -> Response:
+        return await _start_bulk(request, question, choose(request.form, request.now))
 
 
 async def _ask_bulk(
-    request: PageRequest, question: BulkConfirmation, chosen: Chosen, error: InvalidInput | None = None
+    request: PageRequest, question: BulkConfirmation, chosen: Chosen, error: FormError | None
 ) -> Response:
     """The confirmation, with the number of deliveries in total and for each endpoint."""
     preview = await request.components.bulk.preview(request.org_id, chosen.selection)
@@ -226,24 +190,32 @@ async def _start_bulk(request: PageRequest, question: BulkConfirmation, chosen: 
             kind, request.org_id, selection.delivery_ids[0], request.actor, reason, only_in=selection.only_in
         )
         return request.done(f"The delivery was {DONE[kind]}.")
+    return await start_bulk(request, question.kind, selection, reason)
+
+
+async def start_bulk(
+    request: PageRequest, kind: BulkKind, selection: Selection, reason: str, endpoint_id: UUID | None = None
+) -> Response:
+    """Start a bulk operation and redirect to its page. If the operation is older than the request, the same form was
+    submitted before."""
     now = request.now
     bulk = await request.components.bulk.start(
-        question.kind,
+        kind,
         request.org_id,
         selection,
         request.actor,
         reason=reason,
         rate_per_second=request.form.number("rate", RATE_MIN, RATE_MAX),
         canary=request.form.flag("canary"),
+        endpoint_id=endpoint_id,
         bulk_id=one_time_id(request),
     )
-    return bulk_started(request, bulk, now, f"Started with {plural(bulk.total, 'delivery', 'deliveries')}.")
-
-
-def bulk_started(request: PageRequest, bulk: Bulk, asked_at: Instant, sentence: str) -> Response:
-    """Redirect to the operation's page. If the operation is older than the request, the same form was submitted
-    before."""
-    said = sentence if bulk.created_at >= asked_at else "Already started: this form was sent before."
+    items = ("delivery", "deliveries") if selection.events is None else ("event",)
+    said = (
+        f"Started with {plural(bulk.total, *items)}."
+        if bulk.created_at >= now
+        else "Already started: this form was sent before."
+    )
     return request.done(said, f"/console/bulk/{bulk.bulk_id}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from doorstep.clock import Instant, seconds
-from doorstep.console.fields import Fields, span_from_text
+from doorstep.console.fields import Fields, parsed, span_from_text
 from doorstep.console.formatting import lasting, span_text
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint, RetryPolicy, Slo
@@ -26,6 +26,7 @@ OWN = "own"
 KEPT = "***"
 """A placeholder for the value of an existing header, which is never shown. If it is left in place, the value is
 kept."""
+_JITTER = RetryPolicy(()).jitter
 _LARGEST = 10**15
 """The form only parses numbers; the endpoint service checks their bounds."""
 _KIND = "destination"
@@ -63,27 +64,49 @@ def _text(one: Input, form: EndpointForm) -> str:
     return "" if value is None else _TEXTS[one.kind](value)
 
 
+def _one_line(text: str) -> str:
+    """Remove line breaks, as browsers do in a one-line input. Otherwise an untouched text would look changed."""
+    return "".join(text.splitlines()).strip()
+
+
+def policy_text(policy: PolicyForm) -> str:
+    """A policy as text that `policy_from_text` can parse."""
+    if not isinstance(policy, RetryPolicy):
+        return str(policy)
+    if BUILT_IN.get(policy.name) == policy:
+        return policy.name
+    jitter = "" if policy.jitter == _JITTER else f"; jitter {100 * policy.jitter:.12g}%"
+    deadline = "" if policy.deadline_seconds is None else f"; deadline {span_text(policy.deadline_seconds)}"
+    return f"{delays_text(policy)}{jitter}{deadline}"
+
+
+def delays_text(policy: RetryPolicy) -> str:
+    return ", ".join(map(span_text, policy.delays))
+
+
+def _lines(sign: str, pairs: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}{sign}{value}" for name, value in pairs.items())
+
+
 _TEXTS: dict[InputKind, Callable[[Any], str]] = {
-    "line": lambda value: _one_line(value),
+    "line": _one_line,
     "text": str,
     "lines": "\n".join,
-    "number": lambda value: f"{value:.15g}",
-    "whole": lambda value: f"{value:.15g}",
+    "number": "{:.15g}".format,
+    "whole": "{:.15g}".format,
     "span": span_text,
     "percent": lambda value: f"{100 * value:.12g}",
     "tick": lambda value: "yes" if value else "",
     "pairs": lambda value: _lines(" = ", value),
     "headers": lambda value: _lines(": ", dict.fromkeys(value, KEPT)),
-    "policies": lambda value: _lines(" = ", {key: _policy_line(one) for key, one in value.items()}),
+    "policies": lambda value: _lines(" = ", {key: policy_text(one) for key, one in value.items()}),
     "signing": str,
 }
 
 
 def _policy_texts(policy: PolicyForm | None) -> dict[str, str]:
-    if not isinstance(policy, RetryPolicy):
-        return {"policy": "" if policy is None else str(policy)}
-    if BUILT_IN.get(policy.name) == policy:
-        return {"policy": policy.name}
+    if not isinstance(policy, RetryPolicy) or BUILT_IN.get(policy.name) == policy:
+        return {"policy": "" if policy is None else policy_text(policy)}
     deadline = policy.deadline_seconds
     return {
         "policy": OWN,
@@ -91,19 +114,6 @@ def _policy_texts(policy: PolicyForm | None) -> dict[str, str]:
         "policy.jitter": _TEXTS["percent"](policy.jitter),
         "policy.deadline_seconds": "" if deadline is None else span_text(deadline),
     }
-
-
-def _policy_line(policy: PolicyForm) -> str:
-    return policy_text(policy) if isinstance(policy, RetryPolicy) else str(policy)
-
-
-def _lines(sign: str, pairs: Mapping[str, str]) -> str:
-    return "\n".join(f"{name}{sign}{value}" for name, value in pairs.items())
-
-
-def _one_line(text: str) -> str:
-    """Remove line breaks, as browsers do in a one-line input. Otherwise an untouched text would look changed."""
-    return "".join(text.splitlines()).strip()
 
 
 # -- texts to settings -------------------------------------------------------------------------------------------
@@ -130,18 +140,15 @@ def changes_of(fields: Fields, before: EndpointForm) -> dict[str, Any]:
 
 def texts_in(fields: Fields) -> dict[str, str]:
     """The entered text of every input."""
-    return {name: _plain(fields.text(name) or "") for name in _inputs()}
+    return {one.name: _plain(fields.text(one.name) or "") for one in INPUTS}
 
 
 def flawed_input(error: InvalidInput) -> str:
     """The input beside which an error is shown: the field that the error names, or the field that contains it."""
     parts = error.field.split(".")
     wider = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-    return next((name for name in wider if name in _inputs()), "")
-
-
-def _inputs() -> set[str]:
-    return {name for inputs in _INPUTS_OF.values() for name in inputs}
+    names = {one.name for one in INPUTS}
+    return next((name for name in wider if name in names), "")
 
 
 def _plain(text: str) -> str:
@@ -208,18 +215,12 @@ def _policy(fields: Fields) -> PolicyForm | None:
     name = fields.text("policy")
     if name != OWN:
         return name
-    jitter = _percent(fields, "policy.jitter")
+    jitter = fields.percent("policy.jitter")
     return RetryPolicy(
         delays_from_text("policy.delays", fields.text("policy.delays") or ""),
-        RetryPolicy(()).jitter if jitter is None else jitter,
+        _JITTER if jitter is None else jitter,
         fields.span("policy.deadline_seconds"),
     )
-
-
-def _percent(fields: Fields, name: str) -> float | None:
-    """The percentage as a fraction, without rounding noise: 99.9 % is 0.999."""
-    percent = fields.number(name, 0, 100)
-    return None if percent is None else round(percent / 100, 12)
 
 
 _READERS: dict[InputKind, Callable[[Fields, str], Any]] = {
@@ -229,7 +230,7 @@ _READERS: dict[InputKind, Callable[[Fields, str], Any]] = {
     "number": lambda fields, name: fields.number(name, 0, _LARGEST),
     "whole": lambda fields, name: fields.whole(name, 0, _LARGEST),
     "span": Fields.span,
-    "percent": _percent,
+    "percent": Fields.percent,
     "tick": lambda fields, name: fields.flag(name),
     "pairs": lambda fields, name: dict(_pairs(fields, name)),
     "policies": lambda fields, name: {key: policy_from_text(name, text) for key, text in _pairs(fields, name)},
@@ -241,7 +242,7 @@ for _one in INPUTS:
     _INPUTS_OF.setdefault(_one.field, [_KIND] if _one.field in ("url", "handler") else []).append(_one.name)
 
 
-_JITTER = RetryPolicy(()).jitter
+# -- policies in words -------------------------------------------------------------------------------------------
 
 
 class InForce(NamedTuple):
@@ -254,32 +255,17 @@ class InForce(NamedTuple):
 
 def in_force(endpoint: Endpoint, org: Org | None, standard: RetryPolicy, retries_max: int) -> list[InForce]:
     """All policies that apply to an endpoint, the most specific first."""
-    found = _in_force(endpoint, org, standard)
-    return [one._replace(policy=capped(one.policy, retries_max)) for one in found]
-
-
-def _in_force(endpoint: Endpoint, org: Org | None, standard: RetryPolicy) -> Iterator[InForce]:
-    yield from _by_type(endpoint.policy_by_event_type, "endpoint")
-    if endpoint.policy is not None:
-        yield InForce(_REST, endpoint.policy, "endpoint")
-        return
+    levels = [(endpoint.policy_by_event_type, endpoint.policy, "endpoint"), ({}, standard, "installation")]
     if org is not None:
-        yield from _by_type(org.policy_by_event_type, "organization")
-        if org.policy is not None:
-            yield InForce(_REST, org.policy, "organization")
-            return
-    yield InForce(_REST, standard, "installation")
-
-
-_REST = "*"
-
-
-def _by_type(policies: Mapping[str, RetryPolicy], origin: str) -> Iterator[InForce]:
-    for pattern, policy in sorted(policies.items(), key=lambda one: (-len(one[0]), one[0])):
-        yield InForce(pattern, policy, origin)
-
-
-# -- policies in words -------------------------------------------------------------------------------------------
+        levels.insert(1, (org.policy_by_event_type, org.policy, "organization"))
+    found: list[InForce] = []
+    for by_event_type, policy, origin in levels:
+        longest_first = sorted(by_event_type, key=lambda pattern: (-len(pattern), pattern))
+        found += [InForce(pattern, capped(by_event_type[pattern], retries_max), origin) for pattern in longest_first]
+        if policy is not None:
+            found.append(InForce("*", capped(policy, retries_max), origin))
+            break
+    return found
 
 
 def in_words(policy: RetryPolicy) -> str:
@@ -310,16 +296,7 @@ def _duration(span_seconds: float) -> str:
     return lasting(span) if span else "no delay"
 
 
-# -- policies as texts -------------------------------------------------------------------------------------------
-
-
-def policy_text(policy: RetryPolicy) -> str:
-    """A policy as text that `policy_from_text` can parse."""
-    if BUILT_IN.get(policy.name) == policy:
-        return policy.name
-    jitter = "" if policy.jitter == _JITTER else f"; jitter {100 * policy.jitter:.12g}%"
-    deadline = "" if policy.deadline_seconds is None else f"; deadline {span_text(policy.deadline_seconds)}"
-    return f"{delays_text(policy)}{jitter}{deadline}"
+# -- texts to policies -------------------------------------------------------------------------------------------
 
 
 def policy_from_text(field: str, text: str) -> PolicyForm:
@@ -340,15 +317,9 @@ def _option(field: str, part: str) -> tuple[str, float]:
 
 def _jitter(field: str, text: str) -> float:
     """`20%`, or `0.2`."""
-    number = text.strip().removesuffix("%")
-    try:
-        return round(float(number) / (100 if number != text.strip() else 1), 12)
-    except ValueError:
-        raise InvalidInput(field, f"{text[:40]!r} is not a jitter; write a percentage such as 20%") from None
-
-
-def delays_text(policy: RetryPolicy) -> str:
-    return ", ".join(map(span_text, policy.delays))
+    rule = f"{text[:40]!r} is not a jitter; write a percentage such as 20%"
+    share = parsed(field, text.strip().removesuffix("%"), float, rule)
+    return round(share / (100 if text.strip().endswith("%") else 1), 12)
 
 
 def delays_from_text(field: str, text: str) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
@@ -17,7 +17,10 @@ from doorstep.model.event import EventStatus
 from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
 
 Choice = TypeVar("Choice", bound=StrEnum)
+T = TypeVar("T")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)?")
+_ID_RULE = "must be an id, such as 0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b"
+_CAUSE_RULE = "must be a cause id from the list of causes: sixteen hexadecimal digits"
 
 
 class Fields:
@@ -45,24 +48,21 @@ class Fields:
         return self.raw(name) is not None
 
     def id(self, name: str) -> UUID | None:
-        value = self.text(name)
-        return None if value is None else _id(name, value)
+        return self.read(name, UUID, _ID_RULE)
 
     def ids(self, name: str) -> list[UUID]:
-        return [_id(name, value.strip()) for value in self.texts(name)]
+        return [parsed(name, value.strip(), UUID, _ID_RULE) for value in self.texts(name)]
+
+    def option(self, name: str, options: Mapping[str, T]) -> T | None:
+        """The value of the chosen option."""
+        value = self.text(name)
+        return None if value is None else one_of(name, value, options)
 
     def choice(self, name: str, kind: type[Choice]) -> Choice | None:
-        value = self.text(name)
-        try:
-            return None if value is None else kind(value)
-        except ValueError:
-            raise InvalidInput(name, f"must be one of {', '.join(kind)}") from None
+        return self.option(name, {one.value: one for one in kind})
 
     def required_choice(self, name: str, kind: type[Choice]) -> Choice:
-        choice = self.choice(name, kind)
-        if choice is None:
-            raise InvalidInput(name, f"must be one of {', '.join(kind)}")
-        return choice
+        return one_of(name, self.text(name) or "", {one.value: one for one in kind})
 
     def whole(self, name: str, low: int, high: int) -> int | None:
         number = self.number(name, low, high)
@@ -71,32 +71,29 @@ class Fields:
         return None if number is None else int(number)
 
     def number(self, name: str, low: float, high: float) -> float | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            number = float(value)
-        except ValueError:
-            raise InvalidInput(name, "must be a number") from None
-        if not low <= number <= high:  # this also rejects NaN
+        number = self.read(name, float, "must be a number")
+        if number is not None and not low <= number <= high:  # this also rejects NaN
             raise InvalidInput(name, f"must be from {low:g} to {high:g}")
         return number
 
+    def percent(self, name: str) -> float | None:
+        """A percentage as a fraction, without rounding noise: 99.9 % is 0.999."""
+        percent = self.number(name, 0, 100)
+        return None if percent is None else round(percent / 100, 12)
+
     def moment(self, name: str) -> Instant | None:
         """A date, or a date and a time. Without an offset it is read as UTC."""
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            moment = datetime.fromisoformat(value)
-            return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-        except (ValueError, OverflowError):
-            raise InvalidInput(name, "must be a date and a time, such as 2026-01-31 14:30 (UTC)") from None
+        return self.read(name, _moment, "must be a date and a time, such as 2026-01-31 14:30 (UTC)")
 
     def span(self, name: str) -> float | None:
         """A duration in seconds: `5`, `5s`, `5m`, `2h`, `1d`."""
         value = self.text(name)
         return None if value is None else span_from_text(name, value)
+
+    def read(self, name: str, parse: Callable[[str], T], rule: str) -> T | None:
+        """The parsed text; InvalidInput with this rule if it cannot be parsed."""
+        value = self.text(name)
+        return None if value is None else parsed(name, value, parse, rule)
 
     def without(self, *names: str) -> Fields:
         return Fields(pair for pair in self.pairs if pair[0] not in names)
@@ -114,6 +111,19 @@ class Fields:
         return urlencode(self.having(**values).pairs)
 
 
+def parsed(field: str, text: str, parse: Callable[[str], T], rule: str) -> T:
+    try:
+        return parse(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput(field, rule) from None
+
+
+def one_of(field: str, value: str, options: Mapping[str, T]) -> T:
+    if value not in options:
+        raise InvalidInput(field, f"must be one of {', '.join(options)}")
+    return options[value]
+
+
 def span_from_text(field: str, text: str) -> float:
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None:
@@ -121,12 +131,12 @@ def span_from_text(field: str, text: str) -> float:
     return float(found[1]) * SPAN_UNITS[(found[2] or "s")[0]]
 
 
-def _id(name: str, value: str) -> UUID:
-    try:
-        return UUID(value)
-    except ValueError:
-        raise InvalidInput(name, "must be an id, such as 0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b") from None
+def _moment(text: str) -> Instant:
+    moment = datetime.fromisoformat(text)
+    return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
+
+# -- filters -------------------------------------------------------------------------------------------------
 
 QUEUE_FILTER = ("status", "event_type", "endpoint_id", "age", "failed_before")
 LETTER_FILTER = ("status", "event_type", "endpoint_id", "cause", "died_from", "died_before")
@@ -134,29 +144,26 @@ EVENT_FILTER = ("status", "event_type", "created_from", "created_before")
 """The fields of each filter. Other query parameters do not belong to the filter."""
 AGES = {"5m": 300, "1h": 3_600, "6h": 21_600, "24h": 86_400, "3d": 259_200}
 """The options for the age of the first failure, in seconds."""
-T = TypeVar("T")
-_CAUSE_MAX = 2**63
 
 
 def queue_of(fields: Fields, now: Instant) -> RetryQueueFilter:
     """The filter of the retry queue. `age` is relative to `now`. A confirmation, whose selection must not change with
     time, sends `failed_before` instead."""
-    status, age = fields.text("status"), fields.text("age")
+    age = fields.option("age", AGES)
     return RetryQueueFilter(
-        waiting=None if status is None else one_of("status", status, {"pending": True, "in_progress": False}),
+        waiting=fields.option("status", {"pending": True, "in_progress": False}),
         event_type=fields.text("event_type"),
         endpoint_id=fields.id("endpoint_id"),
-        failed_before=fields.moment("failed_before") if age is None else now - seconds(one_of("age", age, AGES)),
+        failed_before=fields.moment("failed_before") if age is None else now - seconds(age),
     )
 
 
 def letters_of(fields: Fields) -> DeadLetterFilter:
-    status = fields.text("status") or "dead"
     return DeadLetterFilter(
-        archived=one_of("status", status, {"dead": False, "archived": True}),
+        archived=fields.option("status", {"dead": False, "archived": True}) or False,
         event_type=fields.text("event_type"),
         endpoint_id=fields.id("endpoint_id"),
-        cause=_cause(fields.text("cause")),
+        cause=fields.read("cause", _cause, _CAUSE_RULE),
         died_from=fields.moment("died_from"),
         died_before=fields.moment("died_before"),
     )
@@ -171,20 +178,8 @@ def events_of(fields: Fields) -> EventFilter:
     )
 
 
-def one_of(field: str, value: str, choices: Mapping[str, T]) -> T:
-    if value not in choices:
-        raise InvalidInput(field, f"must be one of {', '.join(choices)}")
-    return choices[value]
-
-
-def _cause(text: str | None) -> int | None:
-    """Parse the id of a cause, as the list of causes shows it: sixteen hexadecimal digits."""
-    if text is None:
-        return None
-    try:
-        cause = int(text, 16)
-    except ValueError:
-        cause = -1
-    if not 0 <= cause < _CAUSE_MAX:
-        raise InvalidInput("cause", "must be a cause id from the list of causes: sixteen hexadecimal digits")
+def _cause(text: str) -> int:
+    cause = int(text, 16)
+    if not 0 <= cause < 2**63:
+        raise ValueError("out of range")
     return cause

@@ -1,6 +1,6 @@
 """Checks every request for a page: the session, then the permission, then that a page of this session sent the form.
 
-Errors are shown as pages.
+Also signs users in, with a key or a one-time link, and shows errors as pages.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.requests import Request
@@ -16,10 +16,10 @@ from starlette.responses import RedirectResponse, Response
 
 from doorstep.console.fields import Fields
 from doorstep.console.rendering import rendered
-from doorstep.console.request import HOME, SESSION_COOKIE, Page, PageRequest, html, is_secure, path_and_query
-from doorstep.console.sessions import Session, Sessions
+from doorstep.console.request import HOME, SESSION_COOKIE, Page, PageRequest, html, inside, is_secure, path_and_query
+from doorstep.console.sessions import Session, Sessions, SignInLinks
 from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, Overloaded, StoreUnavailable
-from doorstep.model.org import ONLY_DEFAULT_ORG, permission_error
+from doorstep.model.org import ONLY_DEFAULT_ORG, ApiKey, Permission, permission_error
 
 if TYPE_CHECKING:
     from doorstep.app import Doorstep
@@ -33,6 +33,8 @@ bytes. One megabyte of them leaves room for edits: a payload that became too lar
 of being lost."""
 _STALE = "this form is from an earlier session; reload the page and try again"
 _FORBIDDEN = "Not allowed"
+_UNKNOWN = "this key is unknown, has expired or was revoked"
+_USED = "this link was used or is too old; sign in with a key, or get a new link: doorstep console"
 _log = logging.getLogger("doorstep.console")
 
 Route = Callable[[Request], Awaitable[Response]]
@@ -41,14 +43,14 @@ Route = Callable[[Request], Awaitable[Response]]
 class Guard:
     """Turns a page into a Starlette route."""
 
-    def __init__(self, doorstep: Doorstep, sessions: Sessions) -> None:
-        self._doorstep = doorstep
-        self._sessions = sessions
+    def __init__(self, doorstep: Doorstep) -> None:
+        self.doorstep = doorstep
+        self.sessions = Sessions(lambda: doorstep.components)
         self._form_bytes_max = 3 * doorstep.settings.payload_bytes_max + _FORM_BYTES_SPARE
 
     def route(self, page: Page) -> Route:
         async def answer(request: Request) -> Response:
-            session = await self._sessions.session(request.cookies.get(SESSION_COOKIE, ""))
+            session = await self.session(request)
             if session is None:
                 return _to_sign_in(request)
             response = await self._enter(page, session, request)
@@ -58,8 +60,11 @@ class Guard:
 
         return with_error_page(answer)
 
+    async def session(self, request: Request) -> Session | None:
+        return await self.sessions.session(request.cookies.get(SESSION_COOKIE, ""))
+
     async def _enter(self, page: Page, session: Session, http: Request) -> Response:
-        request = PageRequest(self._doorstep, self._sessions, session, http, Fields(()))
+        request = PageRequest(self.doorstep, self.sessions, session, http, Fields(()))
         try:
             if refusal := permission_error(session.key.role, page.permission):
                 return show_problem(request, Problem(403, _FORBIDDEN, refusal))
@@ -118,6 +123,90 @@ def _to_sign_in(request: Request) -> Response:
     if "hx-request" in request.headers:
         return Response(status_code=401, headers={"HX-Redirect": place})
     return RedirectResponse(place, 303)
+
+
+# -- signing in and out --------------------------------------------------------------------------------------
+
+
+class Failures(Protocol):
+    """Counts wrong keys for each client, and raises Overloaded after too many."""
+
+    def check(self, who: str) -> None: ...
+
+
+class SignIn:
+    """Signing in and out."""
+
+    def __init__(self, guard: Guard, links: SignInLinks, failures: Failures) -> None:
+        self._guard = guard
+        self._links = links
+        self._failures = failures
+
+    async def form(self, request: Request) -> Response:
+        """GET /console/sign-in"""
+        if await self._guard.session(request):
+            return RedirectResponse(inside(request.query_params.get("next")), 303)
+        return _form(request)
+
+    async def sign_in(self, request: Request) -> Response:
+        """POST /console/sign-in"""
+        if not is_same_origin(request):
+            return _form(request, "this form was sent by another site; enter your key here", 403)
+        try:
+            given = await self._guard.form(request, FORM_BYTES_MAX)
+            key = await self._guard.doorstep.components.keys.authenticate(given.text("key") or "")
+            if key is None:
+                self._failures.check(request.client.host if request.client else "")
+                return _form(request, _UNKNOWN, 401)
+        except (InvalidInput, Overloaded) as error:
+            return _form(request, str(error), 429 if isinstance(error, Overloaded) else 422)
+        return self._welcome(request, key, inside(given.text("next")))
+
+    async def follow_link(self, request: Request) -> Response:
+        """GET /console/sign-in/{token}: signs in. It asks for confirmation first if another site may have sent the user
+        here, or if the user is signed in with another key. It also asks on HEAD, which programs use to preview a
+        link."""
+        key, session = await self._holder(request), await self._guard.session(request)
+        if key is None:  # the browser may have used the link by prefetching it
+            return RedirectResponse(HOME, 303) if session else _form(request, _USED, 401)
+        is_another = session is not None and session.key.key_id != key.key_id
+        if request.method == "HEAD" or not is_opened_by_user(request) or is_another:
+            return signed_out_page("sign_in_link.html", key=key, path=request.url.path, session=session)
+        return self._spend(request, key)
+
+    async def confirm_link(self, request: Request) -> Response:
+        """POST /console/sign-in/{token}"""
+        key = await self._holder(request) if is_same_origin(request) else None
+        return _form(request, _USED, 401) if key is None else self._spend(request, key)
+
+    def _spend(self, request: Request, key: ApiKey) -> Response:
+        """Use up the link and sign in. This comes after looking up the key, so that the link stays valid if the store
+        is down."""
+        spent = self._links.spend(request.path_params["token"])
+        return self._welcome(request, key, HOME) if spent else _form(request, _USED, 401)
+
+    async def _holder(self, request: Request) -> ApiKey | None:
+        """The key of the link; None if the link or the key is not valid."""
+        digest = self._links.stands_for(request.path_params["token"])
+        return None if digest is None else await self._guard.doorstep.components.keys.holder(digest)
+
+    async def sign_out(self, request: Request) -> Response:
+        """POST /console/sign-out"""
+        response = RedirectResponse(SIGN_IN, 303)
+        if is_same_origin(request):
+            response.delete_cookie(SESSION_COOKIE, path=HOME)
+        return response
+
+    def _welcome(self, request: Request, key: ApiKey, to: str) -> Response:
+        if refusal := permission_error(key.role, Permission.LOOK):
+            return _form(request, refusal, 403)
+        response = RedirectResponse(to, 303)
+        set_session(response, self._guard.sessions.begin(key), request)
+        return response
+
+
+def _form(request: Request, refusal: str | None = None, status: int = 200) -> Response:
+    return signed_out_page("sign_in.html", status, next=inside(request.query_params.get("next")), refusal=refusal)
 
 
 # -- errors as pages ---------------------------------------------------------------------------------------

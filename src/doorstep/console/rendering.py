@@ -20,10 +20,8 @@ from doorstep.operations.bulk import RATE_MAX, RATE_MIN
 from doorstep.operations.endpoints import DRAIN_MAX, DRAIN_MIN
 
 _FOLDER = Path(__file__).with_name("templates")
-_FILTERS = (
-    formatting.ago, formatting.lasting, formatting.exactly, formatting.moment, formatting.spoken, formatting.until, formatting.amount, formatting.counted,
-    formatting.sized, formatting.pretty,
-)  # fmt: skip
+_FILTERS = ("ago", "lasting", "exactly", "moment", "spoken", "until", "amount", "counted", "sized", "pretty")
+_FUNCTIONS = ("share", "plural", "sparkline")
 
 
 def rendered(template: str, **context: object) -> str:
@@ -40,19 +38,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {one.__name__: one for one in _FILTERS} | {"utc": to_iso}
-    environment.globals |= {
+    environment.filters |= {name: getattr(formatting, name) for name in _FILTERS} | {"utc": to_iso}
+    environment.globals |= {name: getattr(formatting, name) for name in _FUNCTIONS} | {
         "asset": asset,
         "menu": MENU,
         "version": __version__,
-        "share": formatting.share,
-        "plural": formatting.plural,
         "reason_max": REASON_CHARACTERS_MAX,
         "rate_min": RATE_MIN,
         "rate_max": RATE_MAX,
         "drain_min": DRAIN_MIN,
         "drain_max": DRAIN_MAX,
-        "sparkline": formatting.sparkline,
     }
     return environment
 
@@ -63,11 +58,6 @@ _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-class _Asset(NamedTuple):
-    content: bytes
-    kind: str
-
-
 def asset(name: str) -> str:
     """The URL of a static file."""
     return f"{PREFIX}/{_edition()}/{name}"
@@ -75,26 +65,26 @@ def asset(name: str) -> str:
 
 async def serve_asset(request: Request) -> Response:
     """Needs no session, because the static files are the same in every installation."""
-    found = _assets().get(request.path_params["name"])
+    name = request.path_params["name"]
+    found = _assets().get(name)
     if found is None:
         raise NotFound("no such file")
-    return Response(found.content, media_type=found.kind, headers=_FOR_EVER)
+    return Response(found, media_type=_KINDS[Path(name).suffix], headers=_FOR_EVER)
 
 
 @cache
-def _assets() -> dict[str, _Asset]:
+def _assets() -> dict[str, bytes]:
+    """The content of each static file, by its path."""
     files = (path for path in sorted(_STATIC_FOLDER.rglob("*")) if path.suffix in _KINDS)
-    return {
-        path.relative_to(_STATIC_FOLDER).as_posix(): _Asset(path.read_bytes(), _KINDS[path.suffix]) for path in files
-    }
+    return {path.relative_to(_STATIC_FOLDER).as_posix(): path.read_bytes() for path in files}
 
 
 @cache
 def _edition() -> str:
     """A hash of all static files. It is part of their URLs, so that browsers may cache them forever."""
     whole = hashlib.sha256()
-    for name, found in _assets().items():
-        whole.update(name.encode() + b"\0" + found.content)
+    for name, content in _assets().items():
+        whole.update(name.encode() + b"\0" + content)
     return whole.hexdigest()[:16]
 
 

@@ -57,7 +57,7 @@ class PageRequest:
         """Whether htmx is reloading the live part of a page. A flash message waits for the next whole page."""
         self.correlation_id = str(http.scope["correlation_id"])
         self._sessions = sessions
-        self.flash = None if self.refreshing else sessions.open_flash(http.cookies.get(FLASH_COOKIE, ""))
+        self.flash = None if self.refreshing else sessions.open(http.cookies.get(FLASH_COOKIE, ""), Flash)
 
     # -- the request ---------------------------------------------------------------------------------------
 
@@ -70,6 +70,11 @@ class PageRequest:
         """The page that the form was opened from. It is always a page of the console, even if the request names another
         URL."""
         return inside(self.form.text("back") or self.query.text("back"))
+
+    @property
+    def sent(self) -> Fields:
+        """The submitted form; before it is submitted, the query that opened it."""
+        return self.form if self.is_post else self.query
 
     def may(self, permission: str) -> bool:
         return self.session.may(Permission(permission))
@@ -111,7 +116,7 @@ class PageRequest:
 
     def _redirect(self, to: str, flash: Flash) -> Response:
         response = RedirectResponse(to, 303)
-        value, secure = self._sessions.seal_flash(flash), is_secure(self.http)
+        value, secure = self._sessions.seal(flash), is_secure(self.http)
         response.set_cookie(FLASH_COOKIE, value, 60, path=HOME, httponly=True, samesite="lax", secure=secure)
         return response
 
@@ -140,6 +145,8 @@ def inside(path: str | None) -> str:
 
 Answer = Callable[[PageRequest], Awaitable[Response]]
 Declare = Callable[[Answer], Answer]
+Service = Callable[[UUID, UUID, str], Awaitable[object]]
+"""An action on one item. It takes the ids of the organization and the item, and the user's name."""
 ShowForm = Callable[[PageRequest, FormError | None], Awaitable[Response]]
 """Shows a form. With an error, it shows the submitted values."""
 LOOK, ACT, ADMINISTER = Permission.LOOK, Permission.ACT, Permission.ADMINISTER
@@ -158,7 +165,7 @@ class Pages:
     """The pages of one screen. Every page that changes state is a POST. By default it requires the permission `ACT`."""
 
     def __init__(self, prefix: str = "") -> None:
-        self._prefix = HOME + prefix
+        self.path = HOME + prefix
         self.pages: list[Page] = []
 
     def get(self, path: str = "", permission: Permission = LOOK, *, default_org: bool = False) -> Declare:
@@ -166,6 +173,16 @@ class Pages:
 
     def post(self, path: str = "", permission: Permission = ACT, *, default_org: bool = False) -> Declare:
         return self._page("POST", path, permission, default_org)
+
+    def act(self, path: str, service: Callable[[Components], Service], sentence: str) -> None:
+        """An action that needs no input: POST calls the service for the item in the path, and the next page shows the
+        sentence."""
+
+        @self.post(path)
+        async def answer(request: PageRequest) -> Response:
+            (item,) = request.http.path_params
+            await service(request.components)(request.org_id, request.id(item), request.actor)
+            return request.done(sentence)
 
     def form(
         self,
@@ -197,7 +214,7 @@ class Pages:
 
     def _page(self, method: str, path: str, permission: Permission, default_org: bool) -> Declare:
         def declare(answer: Answer) -> Answer:
-            self.pages.append(Page(method, self._prefix + path, permission, answer, default_org))
+            self.pages.append(Page(method, self.path + path, permission, answer, default_org))
             return answer
 
         return declare

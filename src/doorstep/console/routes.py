@@ -9,27 +9,25 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from doorstep.console.guard import Guard, with_error_page
+from doorstep.console.guard import Failures, Guard, SignIn, with_error_page
 from doorstep.console.pages import (
     alert_settings,
     alerts,
     audit,
     batches,
     bulk,
-    dead_letters,
     delivery,
     endpoint,
     endpoints,
     events,
+    failed_deliveries,
     overview,
     pipelines,
-    retry_queue,
     settings,
 )
 from doorstep.console.rendering import PREFIX, serve_asset
 from doorstep.console.request import HOME, Page, Pages
-from doorstep.console.sessions import Sessions, SignInLinks
-from doorstep.console.sign_in import Failures, SignIn
+from doorstep.console.sessions import SignInLinks
 
 if TYPE_CHECKING:
     from doorstep.app import Doorstep
@@ -38,11 +36,11 @@ SCREENS: tuple[Pages, ...] = (
     overview.PAGES,
     bulk.PAGES,
     audit.PAGES,
-    retry_queue.PAGES,
+    failed_deliveries.QUEUE_PAGES,
     events.LIST_PAGES,
     events.PAGES,
     delivery.PAGES,
-    dead_letters.PAGES,
+    failed_deliveries.PAGES,
     endpoints.PAGES,
     endpoint.FORM_PAGES,
     endpoint.PAGES,
@@ -67,11 +65,10 @@ def all_pages() -> list[Page]:
 
 
 def add_console(application: Starlette, doorstep: Doorstep, links: SignInLinks, failures: Failures) -> None:
-    sessions = Sessions(lambda: doorstep.components)
-    guard = Guard(doorstep, sessions)
+    guard = Guard(doorstep)
     for page in all_pages():
         application.add_route(page.path, guard.route(page), methods=[page.method], include_in_schema=False)
-    sign_in = SignIn(doorstep, sessions, guard, links, failures)
+    sign_in = SignIn(guard, links, failures)
     _add(application, "GET", "/sign-in", sign_in.form)
     _add(application, "POST", "/sign-in", sign_in.sign_in)
     _add(application, "GET", "/sign-in/{token}", sign_in.follow_link)

@@ -28,8 +28,6 @@ LONGEST: Instant = 7 * DAY
 """Every session ends after this time, however active it was."""
 _RENEWED_AFTER: Instant = 600 * SECOND
 """A cookie is renewed at most this often."""
-_SESSION, _FLASH = "console session", "console message"
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -60,6 +58,9 @@ class _SealedSession(msgspec.Struct):
     used_at: Instant
 
 
+_CONTEXTS = {_SealedSession: "console session", Flash: "console message"}
+
+
 class Sessions:
     def __init__(self, components: Callable[[], Components]) -> None:
         """`components` is called for each use, because a Doorstep has components only while it is open."""
@@ -68,43 +69,29 @@ class Sessions:
     def begin(self, key: ApiKey) -> str:
         """The cookie of a new session."""
         now = self._components().clock.now()
-        return self._sealed(_SealedSession(key.digest, secrets.token_urlsafe(24), now, now), _SESSION)
+        return self.seal(_SealedSession(key.digest, secrets.token_urlsafe(24), now, now))
 
     async def session(self, cookie: str) -> Session | None:
-        sealed = self._opened(cookie, _SealedSession, _SESSION)
-        if sealed is None or not self._lasts(sealed):
+        now, sealed = self._components().clock.now(), self.open(cookie, _SealedSession)
+        if sealed is None or now >= min(sealed.used_at + IDLE, sealed.began_at + LONGEST):
             return None
         key = await self._components().keys.holder(sealed.digest)
-        return None if key is None else Session(key, sealed.csrf, self._renewed(sealed))
-
-    def _lasts(self, session: _SealedSession) -> bool:
-        now = self._components().clock.now()
-        return now < session.used_at + IDLE and now < session.began_at + LONGEST
-
-    def _renewed(self, session: _SealedSession) -> str | None:
-        now = self._components().clock.now()
-        if now < session.used_at + _RENEWED_AFTER:
+        if key is None:
             return None
-        return self._sealed(msgspec.structs.replace(session, used_at=now), _SESSION)
+        is_due = now >= sealed.used_at + _RENEWED_AFTER
+        renewed = self.seal(msgspec.structs.replace(sealed, used_at=now)) if is_due else None
+        return Session(key, sealed.csrf, renewed)
 
-    # -- flash messages -------------------------------------------------------------------------------------
-
-    def seal_flash(self, flash: Flash) -> str:
-        return self._sealed(flash, _FLASH)
-
-    def open_flash(self, cookie: str) -> Flash | None:
-        return self._opened(cookie, Flash, _FLASH)
-
-    # -- sealing -------------------------------------------------------------------------------------------
-
-    def _sealed(self, content: msgspec.Struct, context: str) -> str:
-        sealed = self._components().sealer.seal(msgspec.msgpack.encode(content), context=context)
+    def seal(self, content: _SealedSession | Flash) -> str:
+        """The content as the value of a cookie."""
+        sealed = self._components().sealer.seal(msgspec.msgpack.encode(content), context=_CONTEXTS[type(content)])
         return base64.urlsafe_b64encode(sealed).decode()
 
-    def _opened(self, cookie: str, kind: type[T], context: str) -> T | None:
+    def open(self, cookie: str, kind: type[T]) -> T | None:
+        """The content of a cookie; None if there is none, or if another installation sealed it."""
         try:
             sealed = base64.urlsafe_b64decode(cookie.encode())
-            return msgspec.msgpack.decode(self._components().sealer.unseal(sealed, context=context), type=kind)
+            return msgspec.msgpack.decode(self._components().sealer.unseal(sealed, context=_CONTEXTS[kind]), type=kind)
         except (UnsealError, binascii.Error, msgspec.DecodeError, ValueError):  # or a cookie of an earlier release
             return None
 

@@ -1,15 +1,23 @@
-"""The timeline of a delivery, to scale. No I/O. Positions are in percent of the width."""
+"""The timeline of a delivery: its attempts, and why it waited between them. No I/O.
+
+The time between attempts is split into periods with one reason each. Positions are in percent of the width.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from doorstep.clock import SECOND, Instant
-from doorstep.console.formatting import exactly, lasting, plural
-from doorstep.console.waits import HELD, PLANNED, QUEUED, Wait
+from doorstep.clock import DAY, SECOND, Instant, seconds
+from doorstep.console.formatting import exactly, lasting, moment, plural
+from doorstep.model.action import AuditEntry
 from doorstep.model.attempt import Attempt
+from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState, HistoryEntry
+from doorstep.model.endpoint import CircuitChange, CircuitState, Endpoint, EndpointState
+from doorstep.model.event import owed_since
 
+PLANNED, HELD, QUEUED = "planned", "held", "queued"
 ACCEPTED = "accepted"
 RUNNING, DELIVERED, FAILED, LATE = "running", "delivered", "failed", "late"
 KEYS = {
@@ -20,16 +28,13 @@ KEYS = {
     DELIVERED: "delivered",
     FAILED: "failed",
     LATE: "too late to count",
-}
-"""The label of each kind of bar, in the order in which a delivery goes through them."""
-PHASE_KEYS = {
     "dns": "DNS",
     "connect": "connect",
     "tls": "TLS",
     "first-byte": "until the first byte",
     "rest": "until the end",
 }
-"""The label of each phase of an attempt, in order."""
+"""The label of each kind of bar: the waits and attempts of a delivery, and the phases of an attempt, each in order."""
 
 
 class Key(NamedTuple):
@@ -64,7 +69,7 @@ class Timeline(NamedTuple):
 
     @property
     def keys(self) -> list[Key]:
-        return _occurring(KEYS, (*self.waits, *self.attempts))
+        return keys_of((*self.waits, *self.attempts))
 
 
 def timeline(
@@ -90,14 +95,10 @@ def timeline(
     )
 
 
-def phase_keys(bars: Iterable[Bar]) -> list[Key]:
-    """The labels of the phases that occur in these attempts."""
-    return _occurring(PHASE_KEYS, bars)
-
-
-def _occurring(keys: Mapping[str, str], bars: Iterable[Bar]) -> list[Key]:
+def keys_of(bars: Iterable[Bar]) -> list[Key]:
+    """The labels of the kinds of bars that occur."""
     kinds = {bar.kind for bar in bars}
-    return [Key(kind, label) for kind, label in keys.items() if kind in kinds]
+    return [Key(kind, label) for kind, label in KEYS.items() if kind in kinds]
 
 
 def _attempt(scale: Scale, one: Attempt) -> Bar:
@@ -114,6 +115,164 @@ def _in_words(edge: Edge, attempts: Sequence[Attempt], waits: Sequence[Wait], sp
     tried = f"{plural(len(attempts), 'attempt')} in {lasting(span)}"
     tried += "" if edge.what == ACCEPTED else f" since {edge.what}"
     return f"{tried}, held for {lasting(held)}" if held else tried
+
+
+# -- why a delivery waited ----------------------------------------------------------------------------------
+
+_SOON: Instant = SECOND
+"""Due deliveries are normally claimed within a second. A shorter wait is not explained."""
+_HOLDS = {"endpoint.pause": "paused", "endpoint.disable": "disabled"}
+_FREES = frozenset({"endpoint.resume", "endpoint.delete"})
+_EARLIER = "for an earlier event with the same ordering key"
+
+
+class Wait(NamedTuple):
+    begin: Instant
+    end: Instant
+    kind: str
+    """planned: not due yet; held: due, but something blocks it; queued: due, and nothing is known to block it."""
+    why: str
+
+
+class Life(NamedTuple):
+    """The facts that explain the waits of a delivery."""
+
+    delivery: Delivery
+    endpoint: Endpoint
+    deliver_at: Instant | None
+    ordering_key: str | None
+    history: Sequence[HistoryEntry]
+    retries_at: Mapping[int, Instant]
+    """When the retry after each attempt was planned, by the number of the attempt."""
+    revive_after_seconds: float
+    circuit_changes: Sequence[CircuitChange] = ()
+    endpoint_actions: Sequence[AuditEntry] = ()
+    """The actions on the endpoint, in any order."""
+
+
+def waits_of(life: Life, now: Instant) -> list[Wait]:
+    """Every period in which the delivery was pending, in order; the last one may end in the future."""
+    holds = [
+        *_circuit_holds(life.circuit_changes, now),
+        *_endpoint_holds(life.endpoint, life.endpoint_actions, now),
+        *_ordering_holds(life, now),
+    ]
+    return [wait for line, end in _pending(life, now) for wait in _explained(life, line, end, holds)]
+
+
+def _pending(life: Life, now: Instant) -> Iterator[tuple[HistoryEntry, Instant]]:
+    """The transitions to pending, each with the end of the wait that it started."""
+    for line, after in pairwise(life.history):
+        if line.new_state is DeliveryState.PENDING:
+            yield line, after.at
+    if life.history and life.history[-1].new_state is DeliveryState.PENDING:
+        yield life.history[-1], max(now, life.delivery.due_at or now)
+
+
+def _explained(life: Life, line: HistoryEntry, end: Instant, holds: Sequence[Wait]) -> Iterator[Wait]:
+    planned = _due(life, line)
+    due = min(end, max(line.at, planned))
+    if due > line.at:
+        yield Wait(line.at, due, PLANNED, _plan(line, planned))
+    if end - due > _SOON:
+        yield from _overdue(due, end, holds, _turn(life, line))
+
+
+def _due(life: Life, line: HistoryEntry) -> Instant:
+    """When the attempt that follows this transition was due."""
+    known = life.delivery.due_at if line is life.history[-1] else None
+    if line.old_state is None:  # `known` is later if it was blocked by another delivery, and earlier if it was forced
+        owed = owed_since(line.at, life.deliver_at)
+        return owed if known is None else min(owed, known)
+    if known is not None:
+        return known
+    if line.old_state in DEAD_STATES:
+        return line.at + seconds(life.revive_after_seconds)
+    return life.retries_at.get(line.attempt, line.at)
+
+
+def _plan(line: HistoryEntry, due: Instant) -> str:
+    if line.old_state is None:
+        return f"Scheduled by the sender for {moment(due)} UTC"
+    if line.old_state in DEAD_STATES:
+        return "Retried by an operator; due a few seconds later"
+    return f"Waits for its retry at {moment(due)} UTC"
+
+
+def _turn(life: Life, line: HistoryEntry) -> Wait:
+    """The wait of a due delivery that nothing is known to hold. The store does not record which limit delayed it, so
+    the text names every limit that may have."""
+    known = ["Due, not claimed by a worker yet"]
+    if life.ordering_key is not None and line.old_state is None:
+        known.append("earlier events with the same ordering key go first")
+    limits = []
+    if life.endpoint.rate_per_second is not None:
+        limits.append(f"{life.endpoint.rate_per_second:g} per second")
+    if life.endpoint.concurrency_max is not None:
+        limits.append(f"{life.endpoint.concurrency_max} at the same time")
+    if limits:
+        known.append(f"the endpoint is limited to {' and '.join(limits)}")
+    return Wait(0, 0, QUEUED, "; ".join(known))
+
+
+def _overdue(begin: Instant, end: Instant, holds: Sequence[Wait], otherwise: Wait) -> Iterator[Wait]:
+    """The waits from the due time to the attempt: the known holds, with `otherwise` in the gaps between them."""
+    reached = begin
+    for hold in sorted(holds):
+        if hold.end <= reached or hold.begin >= end:
+            continue
+        if hold.begin > reached:
+            yield otherwise._replace(begin=reached, end=hold.begin)
+        yield hold._replace(begin=max(hold.begin, reached), end=min(hold.end, end))
+        reached = min(hold.end, end)
+    if reached < end:
+        yield otherwise._replace(begin=reached, end=end)
+
+
+def _circuit_holds(changes: Sequence[CircuitChange], now: Instant) -> Iterator[Wait]:
+    opened: CircuitChange | None = None
+    for change in changes:
+        if change.new_state is not CircuitState.CLOSED:
+            opened = opened or change
+        elif opened is not None:
+            yield _circuit_hold(opened, change.at)
+            opened = None
+    if opened is not None:
+        yield _circuit_hold(opened, now)
+
+
+def _circuit_hold(opened: CircuitChange, end: Instant) -> Wait:
+    return Wait(opened.at, end, HELD, f"Held: the endpoint's circuit was open ({opened.reason})")
+
+
+def _endpoint_holds(endpoint: Endpoint, actions: Iterable[AuditEntry], now: Instant) -> Iterator[Wait]:
+    """The periods in which the endpoint was paused or disabled. The current one is read from the endpoint itself, the
+    earlier ones from its audit entries."""
+    begun: AuditEntry | None = None
+    for line in sorted(actions, key=lambda line: line.at):
+        if line.action in _HOLDS:
+            begun = begun or line
+        elif line.action in _FREES and begun is not None:
+            yield Wait(begun.at, line.at, HELD, _stopped(_HOLDS[begun.action], begun.reason))
+            begun = None
+    if endpoint.state in (EndpointState.PAUSED, EndpointState.DISABLED):
+        yield Wait(endpoint.state_since, now, HELD, _stopped(endpoint.state, endpoint.state_reason))
+
+
+def _stopped(state: str, reason: str) -> str:
+    return f"Held: the endpoint was {state}" + (f" ({reason})" if reason else "")
+
+
+def _ordering_holds(life: Life, now: Instant) -> Iterator[Wait]:
+    """The period in which the delivery was blocked by an earlier one of its ordering group. This is known only until it
+    is first claimed. While it is blocked, it has no due time; then its due time is the end of the earlier delivery."""
+    if life.ordering_key is None or len(life.history) != 1:
+        return
+    owed, delivery = owed_since(life.history[0].at, life.deliver_at), life.delivery
+    if delivery.blocked:
+        yield Wait(owed, now, HELD, f"Waits {_EARLIER}")
+    elif delivery.due_at is not None and delivery.due_at > owed:
+        yield Wait(owed, delivery.due_at, HELD, f"Waited {_EARLIER}")
 
 
 # -- one attempt -------------------------------------------------------------------------------------------
@@ -135,32 +294,33 @@ def parts(attempt: Attempt, longest: Instant) -> tuple[Bar, ...]:
     """The phases of one attempt, on a scale that ends at `longest`."""
     scale = Scale(0, max(1, longest))
     bars, reached = [], 0
-    for kind, name, until in _phases(attempt):
+    for kind, until in _phases(attempt):
         if until > reached:
+            is_rest = kind == "rest" and attempt.response_code is not None
+            name = "Rest of the response" if is_rest else KEYS[kind][0].upper() + KEYS[kind][1:]
             bars.append(scale.bar(reached, until, kind, f"{name}: {lasting(until - reached)}"))
             reached = until
     return tuple(bars)
 
 
-def _phases(attempt: Attempt) -> Iterator[tuple[str, str, Instant]]:
+def _phases(attempt: Attempt) -> Iterator[tuple[str, Instant]]:
     """The phases in order, each with its end, or 0 if it did not happen. Without a response, curl's time of the first
     byte is ignored."""
     timings, whole = attempt.timings, attempt.finished_at - attempt.started_at
-    answered = attempt.response_code is not None
-    yield "dns", "DNS", min(timings.dns, whole)
-    yield "connect", "Connect", min(timings.connect, whole)
-    yield "tls", "TLS", min(timings.tls, whole)
-    yield "first-byte", "Until the first byte", min(timings.first_byte, whole) if answered else 0
-    yield "rest", "Rest of the response" if answered else "Until the end", whole
+    yield "dns", min(timings.dns, whole)
+    yield "connect", min(timings.connect, whole)
+    yield "tls", min(timings.tls, whole)
+    yield "first-byte", 0 if attempt.response_code is None else min(timings.first_byte, whole)
+    yield "rest", whole
 
 
-_MINUTE, _HOUR, _DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
+_MINUTE, _HOUR = 60 * SECOND, 3_600 * SECOND
 _STEPS: tuple[Instant, ...] = (
     *(n * unit for unit in (1_000, 10_000, 100_000, SECOND) for n in (1, 2, 5)),
     *(n * SECOND for n in (10, 15, 30)),
     *(n * _MINUTE for n in (1, 2, 5, 10, 15, 30)),
     *(n * _HOUR for n in (1, 2, 3, 6, 12)),
-    *(n * _DAY for n in (1, 2, 5, 10, 30, 90)),
+    *(n * DAY for n in (1, 2, 5, 10, 30, 90)),
 )
 """The round intervals between marks."""
 _MARKS_MAX = 6

@@ -1,10 +1,10 @@
-"""The path of an event, one module for each step:
+"""The path of an event:
 
-    accept ─▶ fan_out ─▶ claim ─▶ attempt ─▶ (policy.classification) ─▶ settle
-                           ▲                                              │
-                           └───────────── due again ──────────────────────┘
+    accept ─▶ claim ─▶ deliver ─▶ (policy.classification) ─▶ settle
+                ▲                                              │
+                └───────────── due again ──────────────────────┘
 
-`deliver.py` ties claim, attempt and settle together; read it from top to bottom. `directory.py` holds the endpoints,
-`buffer.py` holds the claims of this worker, and `circuits.py` holds the circuit breakers. `reclaim.py` settles the
-attempts of lost workers. `facts.py` builds the log facts and trace spans of each step.
+Each step is a module. `deliver.py` also ties all steps after `accept` together; read it from top to bottom.
+`directory.py` holds the endpoints, `buffer.py` the claims of this worker, and `circuits.py` the circuit breakers.
+`facts.py` builds the log facts and trace spans of each step.
 """

@@ -19,8 +19,8 @@ from doorstep.engine import facts
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.engine.fan_out import fan_out
 from doorstep.errors import InvalidInput, StaleRouting, StoreUnavailable
-from doorstep.model.event import Event, Receipt, Submission
-from doorstep.model.record import Record, uuid7
+from doorstep.model.event import Event, EventContent, Receipt, Submission
+from doorstep.model.record import uuid7
 from doorstep.policy.payload import check_payload
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
@@ -40,22 +40,11 @@ _STORED_BYTES_MAX = 2**29
 KEY_CONFLICT = "this idempotency key was used for another event within 24 hours; use a new key"
 
 
-class Draft(Record, frozen=True, kw_only=True):
+class Draft(EventContent, frozen=True, kw_only=True):
     """An event as its sender describes it."""
 
-    org_id: UUID
-    event_type: str
-    payload: bytes
-    correlation_id: str = ""
     endpoint_ids: tuple[UUID, ...] | None = None
     """Send only to these endpoints (at least one). None means all endpoints whose event types match."""
-    deliver_at: Instant | None = None
-    expires_at: Instant | None = None
-    metadata: bytes = b"{}"
-    ordering_key: str | None = None
-    """Events with the same key reach each endpoint in the order of their acceptance."""
-    trace: str | None = None
-    """The trace that the event belongs to, in the form that `telemetry.tracing.incoming` returns."""
     idempotency_key: str | None = None
     event_id: UUID | None = None
     """For an event from the outbox: the id already returned to its sender."""
@@ -105,17 +94,11 @@ class Accepter:
         The verdict CONFLICT means that a draft was not stored because its idempotency key belongs to another event.
         """
         for position, draft in enumerate(drafts):
-            check(draft, self._payload_bytes_max_for(draft), _where(drafts, position))
+            # An outbox event is already committed, perhaps under a different limit, so only the store's limit applies.
+            payload_bytes_max = self._payload_bytes_max if draft.event_id is None else _STORED_BYTES_MAX
+            check(draft, payload_bytes_max, _where(drafts, position))
             await self._directory.check_org(draft.org_id)
         return await self._coalescer.submit(tuple(drafts))
-
-    def _payload_bytes_max_for(self, draft: Draft) -> int:
-        """The size limit for the payload of a draft.
-
-        An event from the outbox is already committed, perhaps under a different limit, so only the store's limit
-        applies.
-        """
-        return self._payload_bytes_max if draft.event_id is None else _STORED_BYTES_MAX
 
     async def _accept_calls(self, calls: list[_Call]) -> Sequence[list[Receipt] | Exception]:
         for _ in range(_STALE_TRIES):
@@ -277,13 +260,12 @@ class Options(TypedDict, total=False):
 
 def draft_of(event_type: str, payload: object, default_org: UUID, options: Options) -> Draft:
     """A draft from the arguments of `send`. Bytes must be JSON and are sent unchanged; other values are encoded."""
-    endpoint_ids = options.get("endpoint_ids")
     return Draft(
         org_id=options.get("org_id", default_org),
         event_type=event_type,
         payload=_json("payload", payload),
         correlation_id=options.get("correlation_id") or new_correlation_id(),
-        endpoint_ids=None if endpoint_ids is None else _ids(endpoint_ids),
+        endpoint_ids=_ids(options.get("endpoint_ids")),
         deliver_at=_instant("deliver_at", options.get("deliver_at")),
         expires_at=_instant("expires_at", options.get("expires_at")),
         metadata=_json("metadata", options.get("metadata", b"{}")),
@@ -303,9 +285,8 @@ def _trace(options: Options) -> str | None:
         return current()
     trace = incoming(given, options.get("tracestate"))
     if trace is None:
-        raise InvalidInput(
-            "traceparent", "must be a W3C traceparent: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
-        )
+        message = "must be a W3C traceparent: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
+        raise InvalidInput("traceparent", message)
     return trace
 
 
@@ -318,7 +299,9 @@ def _json(field: str, value: object) -> bytes:
         raise InvalidInput(field, f"cannot be written as JSON: {error}") from None
 
 
-def _ids(endpoint_ids: object) -> tuple[UUID, ...]:
+def _ids(endpoint_ids: object) -> tuple[UUID, ...] | None:
+    if endpoint_ids is None:
+        return None
     if isinstance(endpoint_ids, Iterable) and not isinstance(endpoint_ids, str | bytes):
         return tuple(endpoint_ids)
     raise InvalidInput("endpoint_ids", f"must be a list of UUIDs, got {endpoint_ids!r:.100}")

@@ -11,26 +11,15 @@ from doorstep.telemetry.tracing import TraceContext, Tracing, attempt_span, cont
 from doorstep.transports.transport import Transmission
 
 
-def prepare(claim: Claim, profile: Profile, now: Instant, tracing: Tracing | None = None) -> Transmission:
+def prepare(claim: Claim, profile: Profile, now: Instant, tracing: Tracing | None) -> Transmission:
     """The attempt as it will be sent. `webhook-id` is the id of the event, the same in all attempts."""
-    trace_headers = _trace_headers(claim, tracing)
-    if not profile.signed:
-        return Transmission(
-            claim, profile.target, trace_headers, "\n".join(trace_headers).encode(), profile.timeout_seconds
-        )
-    if profile.endpoint.envelope:
-        claim = claim._replace(payload=enveloped(claim.event_type, claim.accepted_at, claim.payload))
-    lines = (
-        *trace_headers,
-        *profile.signer.headers(str(claim.event_id), now // SECOND, claim.payload),
-    )
-    return Transmission(
-        claim,
-        profile.target,
-        profile.header_lines + lines,
-        "\n".join((profile.logged_lines, *lines)).encode(),
-        profile.timeout_seconds,
-    )
+    lines = logged = _trace_headers(claim, tracing)
+    if profile.signed:
+        if profile.endpoint.envelope:
+            claim = claim._replace(payload=enveloped(claim.event_type, claim.accepted_at, claim.payload))
+        own = lines + profile.signer.headers(str(claim.event_id), now // SECOND, claim.payload)
+        lines, logged = profile.header_lines + own, (profile.logged_lines, *own)
+    return Transmission(claim, profile.target, lines, "\n".join(logged).encode(), profile.timeout_seconds)
 
 
 def _trace_headers(claim: Claim, tracing: Tracing | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-import msgspec
+from msgspec.structs import replace
 
 from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.engine.directory import RACES_MAX, Directory, Tuning, change_endpoint, put_circuit
@@ -65,9 +65,9 @@ class Circuits:
                 opened.add(endpoint_id)
         for settlement in settlements:
             if settlement.outcome.disable_endpoint:
-                await self.disable(
-                    settlement.claim.org_id, settlement.claim.endpoint_id, _disable_reason(settlement), now
-                )
+                claim, asked = settlement.claim, settlement.outcome.reason or "webhook-delivery: disable"
+                reason = f"The receiver asked not to be called again: {asked}"
+                await self.disable(claim.org_id, claim.endpoint_id, reason, now)
         return opened
 
     def _results(self, settlements: Sequence[Settlement]) -> dict[UUID, list[bool | None]]:
@@ -84,7 +84,9 @@ class Circuits:
         for _ in range(RACES_MAX):
             before = await self._store.get(Circuit, None, endpoint.endpoint_id)
             after = _apply(before, results, endpoint, now)
-            if after == before or await self._write(endpoint, before, after, _why(after)):
+            closed = after.state is CircuitState.CLOSED
+            why = "an attempt succeeded" if closed else f"{after.failures} failures in a row"
+            if after == before or await self._write(endpoint, before, after, why):
                 break
         if _is_unhealthy(after):
             self._unhealthy.add(endpoint.endpoint_id)
@@ -92,9 +94,8 @@ class Circuits:
             self._unhealthy.discard(endpoint.endpoint_id)
         if results[-1] is False and rules.is_hopeless(after, endpoint.circuit, now):
             days = endpoint.circuit.disable_after_seconds / 86_400
-            await self.disable(
-                endpoint.org_id, endpoint.endpoint_id, f"It failed for {days:g} days without a single success.", now
-            )
+            reason = f"It failed for {days:g} days without a single success."
+            await self.disable(endpoint.org_id, endpoint.endpoint_id, reason, now)
         return after.state is CircuitState.OPEN and before.state is not CircuitState.OPEN
 
     async def _write(self, endpoint: Endpoint, before: Circuit, after: Circuit, why: str) -> bool:
@@ -106,23 +107,14 @@ class Circuits:
         def disabled(endpoint: Endpoint) -> Endpoint | None:
             if endpoint.state is not EndpointState.ACTIVE:
                 return None
-            return msgspec.structs.replace(endpoint, state=EndpointState.DISABLED, state_reason=reason)
+            return replace(endpoint, state=EndpointState.DISABLED, state_reason=reason)
 
         with suppress(NotFound):
-            if await change_endpoint(
-                self._store,
-                org_id,
-                endpoint_id,
-                disabled,
-                actor=_ACTOR,
-                action="endpoint.disable",
-                now=now,
-                reason=reason,
-            ):
+            entry = {"actor": _ACTOR, "action": "endpoint.disable", "reason": reason}
+            if await change_endpoint(self._store, org_id, endpoint_id, disabled, now=now, **entry):
                 await self._directory.reload()
-                self._telemetry.emit(
-                    EndpointDisabled(at=to_iso(now), endpoint_id=endpoint_id, org_id=org_id, reason=reason)
-                )
+                fact = EndpointDisabled(at=to_iso(now), endpoint_id=endpoint_id, org_id=org_id, reason=reason)
+                self._telemetry.emit(fact)
 
 
 def _is_unhealthy(circuit: Circuit) -> bool:
@@ -143,13 +135,3 @@ def _apply(circuit: Circuit, results: list[bool | None], endpoint: Endpoint, now
         else:
             circuit = rules.after_failure(circuit, endpoint.circuit, now)
     return circuit
-
-
-def _why(circuit: Circuit) -> str:
-    if circuit.state is CircuitState.CLOSED:
-        return "an attempt succeeded"
-    return f"{circuit.failures} failures in a row"
-
-
-def _disable_reason(settlement: Settlement) -> str:
-    return f"The receiver asked not to be called again: {settlement.outcome.reason or 'webhook-delivery: disable'}"

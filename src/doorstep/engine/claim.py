@@ -1,4 +1,4 @@
-"""Step three: claim due deliveries under a lease, as slots allow, and fairly across organizations and endpoints."""
+"""Claim due deliveries under a lease, as slots allow, and fairly across organizations and endpoints."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from doorstep.engine.buffer import ClaimBuffer
 from doorstep.engine.circuits import Circuits
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.model.attempt import Code
-from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.model.claim import Lane, Quota
 from doorstep.model.endpoint import Circuit, Endpoint, EndpointState
-from doorstep.model.record import Record
 from doorstep.policy.circuit import allowance, probing
 from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.policy.fairness import Demand, byte_shares, shares
@@ -39,13 +38,6 @@ In steps of eight it was 1.7 to 2.7 ms. (Measured with one dead endpoint and 5,0
 in 16 s, two runs each.)"""
 
 _Due = tuple[Lane, Endpoint]
-
-
-class Round(Record, frozen=True):
-    """The result of one round of claiming, and the time at which another round may claim more."""
-
-    claims: Sequence[Claim]
-    next_at: Instant | None
 
 
 class Claimer:
@@ -73,8 +65,8 @@ class Claimer:
         self._worker = worker
         self._transports = transports
 
-    async def claim(self) -> Round:
-        """Read the lanes, share out the slots, and claim."""
+    async def claim(self) -> Instant | None:
+        """Read the lanes, share out the slots, and claim. Returns when another round may claim more."""
         now = self._clock.now()
         lanes = await self._store.due_lanes(now)
         self._circuits.observe(lanes)
@@ -88,7 +80,7 @@ class Claimer:
         self._buffer.add(claims)
         if self._telemetry.has_subscribers:
             self._telemetry.emit_all(facts.claimed(claims))
-        return Round(claims, _next_at(served, quotas, claims, now))
+        return _next_at(served, quotas, now)
 
     async def _served(self, lane: Lane, now: Instant) -> Endpoint | None:
         """The endpoint of the lane, if this worker may attempt its deliveries.
@@ -222,14 +214,11 @@ def rate_of(endpoint: Endpoint, due_at: Instant) -> float | None:
     return min((rate for rate in rates if rate is not None), default=None)
 
 
-def _next_at(
-    served: Sequence[tuple[Lane, Endpoint]], quotas: Sequence[Quota], claims: Sequence[Claim], now: Instant
-) -> Instant | None:
+def _next_at(served: Sequence[_Due], quotas: Sequence[Quota], now: Instant) -> Instant | None:
     """When to check again without a wake-up: at the next due time, or when limits or circuits may allow more."""
     times = [lane.due_at for lane, _ in served if lane.due_at > now]
-    times += [
-        lane.circuit.until for lane, _ in served if lane.circuit and lane.circuit.until and lane.circuit.until > now
-    ]
+    circuits = [lane.circuit for lane, _ in served if lane.circuit]
+    times += [circuit.until for circuit in circuits if circuit.until and circuit.until > now]
     failing = {lane.endpoint_id for lane, _ in served if _failing(lane)}
     for quota in quotas:
         if quota.rate_per_second:

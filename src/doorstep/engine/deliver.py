@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
-from doorstep.clock import Clock, Instant, seconds, to_iso
+from doorstep.clock import Clock, Instant, seconds
 from doorstep.engine.attempt import prepare
 from doorstep.engine.buffer import ClaimBuffer
 from doorstep.engine.circuits import Circuits
@@ -36,7 +36,7 @@ from doorstep.policy.classification import (
 )
 from doorstep.policy.retry import Random, settlement_for
 from doorstep.stores.store import Store
-from doorstep.telemetry.facts import Notice, Telemetry
+from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.redaction import safe_message
 from doorstep.transports.transport import Transmission, Transport
 
@@ -83,10 +83,10 @@ class Deliverer:
         """Claim deliveries for the free slots and start them. Returns when another round may claim more."""
         if self.settler.backlog > _UNSETTLED_MAX:
             return self._clock.now() + seconds(0.05)
-        claimed = await self._claimer.claim()
+        next_at = await self._claimer.claim()
         self._fill_slots()
         self.buffer.forget_idle(self._clock.now())
-        return claimed.next_at
+        return next_at
 
     def _fill_slots(self) -> None:
         """Start claims until all slots are taken. If a claim is cancelled, the next one gets its slot.
@@ -115,7 +115,8 @@ class Deliverer:
         try:
             profile = self._directory.profile(claim.endpoint_id, now)
         except DoorstepError as error:  # this process's key cannot decrypt the endpoint's secrets
-            self.settler.put([self._decide(claim, _unsealed(claim, error, now))])
+            failure = Failure(Code.UNSEALABLE, "This worker cannot decrypt the endpoint's secrets.", detail=str(error))
+            self.settler.put([self._decide(claim, no_reply(claim, now, now, failure))])
             return None
         if profile is None:
             self._settle_unattempted(claim, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now)
@@ -138,7 +139,8 @@ class Deliverer:
     def done(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
         """Classify replies, pass the decisions to the settler, and fill the slots that became free."""
         now = self._clock.now()
-        claims = [self._attempted(transmission) for transmission, _ in replies]
+        # The claims in the transmissions may have their payloads wrapped in envelopes; these are the original ones.
+        claims = [self.in_flight.pop((sent.claim.key, sent.claim.token)) for sent, _ in replies]
         decided = (self._settlements(claim, reply) for claim, (_, reply) in zip(claims, replies, strict=True))
         self.settler.put([settlement for settlements in decided for settlement in settlements])
         self.buffer.free_bytes(claims)
@@ -148,11 +150,6 @@ class Deliverer:
         self._fill_slots()
         if any(self.buffer[endpoint_id].low for endpoint_id in finished):
             self._wake()
-
-    def _attempted(self, transmission: Transmission) -> Claim:
-        """The original claim. The claim in the transmission may have its payload wrapped in an envelope."""
-        sent = transmission.claim
-        return self.in_flight.pop((sent.key, sent.token))
 
     def _settlements(self, claim: Claim, reply: Reply) -> list[Settlement]:
         """The settlement for one reply, or an empty list.
@@ -167,18 +164,17 @@ class Deliverer:
             return [self._decide(claim, reply)]
         except Exception as error:  # noqa: BLE001  the other replies of the batch must not be lost
             message = f"a reply could not be classified: {safe_message(error)}"
-            fields: dict[str, object] = {"delivery_id": claim.delivery_id, "correlation_id": claim.correlation_id}
-            self._telemetry.emit(Notice(at=to_iso(reply.finished_at), level="error", message=message, fields=fields))
+            ids = {"delivery_id": claim.delivery_id, "correlation_id": claim.correlation_id}
+            self._telemetry.note(reply.finished_at, "error", message, **ids)
             return []
 
     def _decide(self, claim: Claim, reply: Reply) -> Settlement:
         endpoint = self._directory.endpoint(claim.endpoint_id)
-        if endpoint is None:  # deleted during the attempt: a success still counts, a failure is final
-            outcome = classify(reply, _UNKNOWN_ENDPOINT)
-            return Settlement.delivered(claim, outcome) if outcome.succeeded else Settlement.dead(claim, outcome)
-        outcome = classify(reply, endpoint)
+        outcome = classify(reply, endpoint or _UNKNOWN_ENDPOINT)
         if outcome.succeeded:
             return Settlement.delivered(claim, outcome)
+        if endpoint is None:  # deleted during the attempt: a success still counts, a failure is final
+            return Settlement.dead(claim, outcome)
         return self._settlement(claim, outcome, endpoint)
 
     def _settlement(self, claim: Claim, outcome: Outcome, endpoint: Endpoint) -> Settlement:
@@ -226,11 +222,6 @@ async def _until(condition: Callable[[], bool], seconds_max: float) -> None:
     while not condition() and waited < seconds_max:
         await asyncio.sleep(_POLL_SECONDS)
         waited += _POLL_SECONDS
-
-
-def _unsealed(claim: Claim, error: DoorstepError, now: Instant) -> Reply:
-    failure = Failure(Code.UNSEALABLE, "This worker cannot decrypt the endpoint's secrets.", detail=str(error))
-    return no_reply(claim, now, now, failure)
 
 
 _UNKNOWN_ENDPOINT = Endpoint(

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from doorstep.clock import Instant, to_iso
 from doorstep.encryption import Sealer
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.action import AuditEntry
+from doorstep.model.action import AuditEntry, audit_entry
 from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState, RetryPolicy, Routing
 from doorstep.model.listing import Orgs
 from doorstep.model.org import Org
@@ -191,7 +192,7 @@ async def create_endpoint(store: Store, endpoint: Endpoint, actor: str, endpoint
     put = Put(document=endpoint, expected_version=0, limit=endpoints_max)
     if not await store.write([put], _audit_entry(endpoint, actor, "endpoint.create")):
         raise Conflict(f"an endpoint {endpoint.endpoint_id} already exists")
-    return msgspec.structs.replace(endpoint, version=1)
+    return replace(endpoint, version=1)
 
 
 async def change_endpoint(
@@ -215,10 +216,10 @@ async def change_endpoint(
         if changed is None:
             return None
         since = endpoint.state_since if changed.state is endpoint.state else now
-        changed = msgspec.structs.replace(changed, updated_at=now, state_since=since)
+        changed = replace(changed, updated_at=now, state_since=since)
         put = Put(document=changed, expected_version=endpoint.version)
         if await store.write([put], _audit_entry(changed, actor, action, reason)):
-            return msgspec.structs.replace(changed, version=endpoint.version + 1)
+            return replace(changed, version=endpoint.version + 1)
     raise Conflict(f"endpoint {endpoint_id} keeps being changed by others; try again")
 
 
@@ -253,12 +254,5 @@ def existing(endpoint: Endpoint) -> Endpoint:
 
 def _audit_entry(endpoint: Endpoint, actor: str, action: str, reason: str = "") -> AuditEntry:
     """The audit entry of a change that resulted in this endpoint."""
-    return AuditEntry(
-        at=endpoint.updated_at,
-        org_id=endpoint.org_id,
-        actor=actor,
-        action=action,
-        subjects=(str(endpoint.endpoint_id),),
-        result=endpoint.state,
-        reason=reason,
-    )
+    about = (actor, action, endpoint.endpoint_id)
+    return audit_entry(endpoint.updated_at, endpoint.org_id, *about, result=endpoint.state, reason=reason)

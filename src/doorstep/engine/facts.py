@@ -14,7 +14,7 @@ from uuid import UUID
 
 from doorstep.clock import Instant, to_iso
 from doorstep.model.attempt import UNSEEN, Reply
-from doorstep.model.claim import Claim, Moved, Settled, Settlement, StatusChange
+from doorstep.model.claim import Claim, Move, Moved, Settled, Settlement, StatusChange
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
 from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Fact, LateSettle, StatusTransition
@@ -77,17 +77,7 @@ def moved(done: Moved, now: Instant) -> Iterator[Fact]:
     """The facts of deliveries that operators or services moved, and of their events."""
     at = to_iso(now)
     for move in done.moves:
-        yield DeliveryTransition(
-            at=at,
-            delivery_id=move.delivery_id,
-            event_id=move.event_id,
-            endpoint_id=move.endpoint_id,
-            old_state=move.old_state,
-            new_state=move.new_state,
-            attempt=move.attempt,
-            correlation_id=move.correlation_id,
-            org_id=move.org_id,
-        )
+        yield _transition(move, at, move.old_state, move.new_state)
     yield from status_changes(done.changes, now)
 
 
@@ -105,17 +95,17 @@ def status_changes(changes: Sequence[StatusChange], now: Instant) -> Iterator[Fa
         )
 
 
-def _transition(claim: Claim, at: str, old: DeliveryState, new: DeliveryState) -> Fact:
+def _transition(delivery: Claim | Move, at: str, old: DeliveryState, new: DeliveryState) -> Fact:
     return DeliveryTransition(
         at=at,
-        delivery_id=claim.delivery_id,
-        event_id=claim.event_id,
-        endpoint_id=claim.endpoint_id,
+        delivery_id=delivery.delivery_id,
+        event_id=delivery.event_id,
+        endpoint_id=delivery.endpoint_id,
         old_state=old,
         new_state=new,
-        attempt=claim.attempt,
-        correlation_id=claim.correlation_id,
-        org_id=claim.org_id,
+        attempt=delivery.attempt,
+        correlation_id=delivery.correlation_id,
+        org_id=delivery.org_id,
     )
 
 

@@ -25,11 +25,11 @@ async def reclaim(store: Store, directory: Directory, settler: Settler, clock: C
     claims = await store.expired(now, _BATCH_MAX)
     if claims:
         await directory.refresh()
-        await settler.settle([_settlement(claim, directory, now, random) for claim in claims])
+        await settler.settle([_lost(claim, directory, now, random) for claim in claims])
     return len(claims)
 
 
-def _settlement(claim: Claim, directory: Directory, now: Instant, random: Random) -> Settlement:
+def _lost(claim: Claim, directory: Directory, now: Instant, random: Random) -> Settlement:
     endpoint = directory.endpoint(claim.endpoint_id)
     if endpoint is None:
         outcome = without_attempt(claim, Code.ENDPOINT_DELETED, "The endpoint was deleted during the attempt.", now)

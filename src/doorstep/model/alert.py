@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 from uuid import UUID, uuid5
 
 from doorstep.clock import Instant
@@ -50,10 +51,20 @@ ALERT_RECOVERED = "alert.recovered"
 """The types of the operational events about alerts."""
 
 
-class AlertRule(Record, frozen=True, kw_only=True, tag="rule", tag_field="kind"):
-    """When a rule fires, for an organization or one of its endpoints. The built-in rule applies until one is stored."""
+class StoredConfig(Record, frozen=True, kw_only=True, tag_field="kind"):
+    """The base of all alert settings. A setting with an end is removed some time after it."""
 
     org_id: UUID
+    version: int = 0
+
+    @property
+    def ends_at(self) -> Instant | None:
+        return None
+
+
+class AlertRule(StoredConfig, frozen=True, kw_only=True, tag="rule"):
+    """When a rule fires, for an organization or one of its endpoints. The built-in rule applies until one is stored."""
+
     rule: Rule
     endpoint_id: UUID | None = None
     """None means all endpoints without a rule of their own."""
@@ -67,27 +78,21 @@ class AlertRule(Record, frozen=True, kw_only=True, tag="rule", tag_field="kind")
     """FAILURE_RATE: the rule does not fire if the window has fewer deliveries than this."""
     cooldown_seconds: float = 3_600.0
     """After a notification, the same alert is not announced again for this long."""
-    version: int = 0
 
     @property
     def config_id(self) -> UUID:
         """Derived from the rule and the endpoint, so that a stored rule can be replaced without a search."""
         return rule_id(self.org_id, self.rule, self.endpoint_id)
 
-    @property
-    def ends_at(self) -> Instant | None:
-        return None
-
 
 def rule_id(org_id: UUID, rule: Rule, endpoint_id: UUID | None) -> UUID:
     return uuid5(org_id, f"rule/{rule}/{endpoint_id or ''}")
 
 
-class Silence(Record, frozen=True, kw_only=True, tag="silence", tag_field="kind"):
+class Silence(StoredConfig, frozen=True, kw_only=True, tag="silence"):
     """A period in which alerts are listed but not announced. Alerts that are open when it ends are announced then."""
 
     silence_id: UUID
-    org_id: UUID
     from_at: Instant
     until_at: Instant
     endpoint_id: UUID | None = None
@@ -96,7 +101,6 @@ class Silence(Record, frozen=True, kw_only=True, tag="silence", tag_field="kind"
     """None means every rule."""
     reason: str = ""
     actor: str = ""
-    version: int = 0
 
     @property
     def config_id(self) -> UUID:
@@ -114,7 +118,27 @@ class Silence(Record, frozen=True, kw_only=True, tag="silence", tag_field="kind"
         )
 
 
-class Alert(Record, frozen=True, kw_only=True):
+class Problem(Record, frozen=True, kw_only=True):
+    """The fields that an incident has in common with the alert that it causes."""
+
+    endpoint_id: UUID | None = None
+    """None if it concerns the whole organization."""
+    cause: int | None = None
+    """The common cause of dead letters (model/delivery.py). None if the endpoint keeps failing for new causes."""
+    code: str = ""
+    reason: str = ""
+    """A sentence for operators: why the delivery failed, the circuit opened or the endpoint was disabled."""
+    delivery_id: UUID | None = None
+    event_id: UUID | None = None
+    event_type: str = ""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The common fields by name."""
+        return {name: getattr(self, name) for name in Problem.__struct_fields__}
+
+
+class Alert(Problem, frozen=True, kw_only=True):
     """A current or past problem. Each subject has at most one open alert."""
 
     alert_id: UUID
@@ -123,20 +147,12 @@ class Alert(Record, frozen=True, kw_only=True):
     opened_at: Instant
     seen_at: Instant
     """When the problem was last observed; accurate to a minute for measured rules."""
-    endpoint_id: UUID | None = None
     endpoint_name: str = ""
-    cause: int | None = None
-    """DEAD_LETTER: the common cause of the dead letters. None if the endpoint keeps failing for new causes."""
     count: int = 1
     """How many times the problem occurred, or reopened this alert."""
     value: float | None = None
     """The measured value when the alert was last written. `threshold` is the threshold that it exceeded."""
     threshold: float | None = None
-    code: str = ""
-    reason: str = ""
-    delivery_id: UUID | None = None
-    event_id: UUID | None = None
-    event_type: str = ""
     told: bool = False
     """Whether channels were notified that the alert is open. Only then are they notified when it ends."""
     told_at: Instant | None = None
@@ -211,24 +227,14 @@ OPERATIONAL_KINDS = frozenset(IncidentKind) - {IncidentKind.ENDPOINT_PAUSED, Inc
 """The kinds that endpoints can subscribe to. The others are results of an operator's own actions."""
 
 
-class Incident(Record, frozen=True, kw_only=True, omit_defaults=True):
+class Incident(Problem, frozen=True, kw_only=True, omit_defaults=True):
     """Something that may cause an alert. It is stored until a process turns it into alerts and messages, and is removed
     in that transaction."""
 
     kind: IncidentKind
     org_id: UUID
     at: Instant
-    endpoint_id: UUID | None = None
-    """None if it concerns the whole organization."""
-    code: str = ""
-    reason: str = ""
-    """A sentence for operators: why the delivery failed, the circuit opened or the endpoint was disabled."""
-    delivery_id: UUID | None = None
-    event_id: UUID | None = None
-    event_type: str = ""
     attempts: int = 0
-    cause: int | None = None
-    """The cause of a dead letter (model/delivery.py)."""
     key: int = 0
     """The number that the store assigned to the incident; never reused."""
 
@@ -281,32 +287,25 @@ class ChannelTest(Record, frozen=True):
     """The number of e-mail addresses it was sent to."""
 
 
-class ChannelTests(Record, frozen=True, kw_only=True, tag="tests", tag_field="kind"):
+class ChannelTests(StoredConfig, frozen=True, kw_only=True, tag="tests"):
     """The recent tests of an organization, and the last test of each channel. They are stored separately from the
     channels, so that deleting a channel does not reset the number of tests."""
 
-    org_id: UUID
     tests: tuple[ChannelTest, ...] = ()
     """Oldest first."""
-    version: int = 0
 
     @property
     def config_id(self) -> UUID:
         """The same for all channels: there is one record per organization."""
         return uuid5(self.org_id, "channel-tests")
 
-    @property
-    def ends_at(self) -> Instant | None:
-        return None
-
     def last_of(self, channel_id: UUID) -> ChannelTest | None:
         return next((one for one in reversed(self.tests) if one.channel_id == channel_id), None)
 
 
-class Channel(Record, frozen=True, kw_only=True, tag="channel", tag_field="kind"):
+class Channel(StoredConfig, frozen=True, kw_only=True, tag="channel"):
     channel_id: UUID
     """Also the id of its endpoint in the reserved organization."""
-    org_id: UUID
     name: str
     means: ChannelKind
     shown: str
@@ -318,15 +317,10 @@ class Channel(Record, frozen=True, kw_only=True, tag="channel", tag_field="kind"
     recoveries: bool = True
     """Also announce that an alert ended."""
     created_at: Instant = 0
-    version: int = 0
 
     @property
     def config_id(self) -> UUID:
         return self.channel_id
-
-    @property
-    def ends_at(self) -> Instant | None:
-        return None
 
     def accepts(self, rule: Rule, endpoint_id: UUID | None, *, recovery: bool) -> bool:
         return (

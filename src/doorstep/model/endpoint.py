@@ -93,28 +93,20 @@ class Routing(Record, frozen=True):
     endpoints: tuple[Endpoint, ...]
 
 
-class Endpoint(Record, frozen=True, kw_only=True):
-    endpoint_id: UUID
-    org_id: UUID
+class EndpointSettings(Record, frozen=True, kw_only=True):
+    """The settings that an endpoint stores exactly as its owner describes them."""
+
     name: str
-    created_at: Instant
     description: str = ""
-    """What the endpoint is for."""
-    destination: Destination
+    """The purpose of the endpoint, shown with it."""
     event_types: tuple[str, ...] = ("*",)
     """Exact names, or patterns whose final `*` matches any ending: `user.*`."""
-    policy: RetryPolicy | None = None
-    policy_by_event_type: dict[str, RetryPolicy] = {}
     timeout_seconds: float | None = None
     concurrency_max: int | None = None
     rate_per_second: float | None = None
-    sealed_headers: bytes = b""
-    """Extra request headers, encrypted because they may contain credentials; empty if there are none."""
     retry_on: tuple[str, ...] = ()
     """Codes or HTTP statuses to retry even if they are permanent by default; `*` retries everything."""
     give_up_on: tuple[str, ...] = ()
-    code_map: dict[str, str] = {}
-    """Maps the carrier's own codes or HTTP statuses to Doorstep's codes."""
     circuit: CircuitRules = CircuitRules()
     slo: Slo | None = None
     """The endpoint's own target. If None, the target of its organization applies."""
@@ -122,6 +114,19 @@ class Endpoint(Record, frozen=True, kw_only=True):
     """Deliver `{"type", "timestamp", "data"}` with the payload as `data`, instead of the payload alone."""
     batch: bool = False
     """Its events are batches (model/batch.py), which are listed by status and can be resubmitted."""
+
+
+class Endpoint(EndpointSettings, frozen=True, kw_only=True):
+    endpoint_id: UUID
+    org_id: UUID
+    created_at: Instant
+    destination: Destination
+    policy: RetryPolicy | None = None
+    policy_by_event_type: dict[str, RetryPolicy] = {}
+    sealed_headers: bytes = b""
+    """Extra request headers, encrypted because they may contain credentials; empty if there are none."""
+    code_map: dict[str, str] = {}
+    """Maps the carrier's own codes or HTTP statuses to Doorstep's codes."""
     declared: str = ""
     """For an endpoint declared in code: a digest of the last declaration that was written."""
     secrets: tuple[SigningSecret, ...] = ()

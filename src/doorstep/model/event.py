@@ -34,15 +34,14 @@ EVENT_TRANSITIONS: frozenset[tuple[EventStatus, EventStatus]] = frozenset(
 )
 
 
-class Event(Record, frozen=True, kw_only=True):
-    """An accepted event. `payload` is never re-encoded: receivers get the same bytes."""
+class EventContent(Record, frozen=True, kw_only=True):
+    """The fields that the sender of an event determines."""
 
-    event_id: UUID
     org_id: UUID
     event_type: str
     payload: bytes
-    created_at: Instant
-    correlation_id: str
+    """Never re-encoded: receivers get the same bytes."""
+    correlation_id: str = ""
     deliver_at: Instant | None = None
     expires_at: Instant | None = None
     """No attempt starts after this time. Deliveries that are still waiting then become dead letters."""
@@ -54,35 +53,41 @@ class Event(Record, frozen=True, kw_only=True):
     """The trace of the event, if it has one: a W3C `traceparent`, optionally followed by a space and a `tracestate`."""
 
 
-class EventView(Record, frozen=True, kw_only=True):
-    """An event with its current status and the totals of its deliveries."""
+class Event(EventContent, frozen=True, kw_only=True):
+    """An accepted event."""
 
-    event: Event
+    event_id: UUID
+    created_at: Instant
+
+
+class EventTotals(Record, frozen=True, kw_only=True):
+    """The current status of an event and the totals of its deliveries."""
+
     status: EventStatus
     deliveries: int
     retry_attempts: int = 0
     last_retry_at: Instant | None = None
     failed_at: Instant | None = None
     next_retry_at: Instant | None = None
+
+
+class EventView(EventTotals, frozen=True, kw_only=True):
+    """An event with its payload, as people see it."""
+
+    event: Event
     in_outbox: bool = False
     """It is in the outbox and has not been accepted yet."""
     refusal: str | None = None
     """Why the forwarder rejected the event, if it can never be accepted."""
 
 
-class EventSummary(Record, frozen=True, kw_only=True):
+class EventSummary(EventTotals, frozen=True, kw_only=True):
     """An event in a list: without its payload and metadata."""
 
     event_id: UUID
     event_type: str
     created_at: Instant
     correlation_id: str
-    status: EventStatus
-    deliveries: int
-    retry_attempts: int = 0
-    last_retry_at: Instant | None = None
-    failed_at: Instant | None = None
-    next_retry_at: Instant | None = None
 
 
 def owed_since(created_at: Instant, deliver_at: Instant | None) -> Instant:

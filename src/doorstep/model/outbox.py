@@ -71,16 +71,8 @@ def event_fields(message: OutboxMessage) -> dict[str, Any]:
 
 
 def view_of_message(message: OutboxMessage) -> EventView:
-    """The event as shown before it is accepted. Its status is received, or failed if it was rejected, and it has no
-    deliveries."""
-    return EventView(
-        event=event_of(message),
-        status=_status(message),
-        deliveries=0,
-        failed_at=message.refused_at,
-        in_outbox=True,
-        refusal=message.refusal,
-    )
+    """The event as shown before it is accepted."""
+    return EventView(event=event_of(message), in_outbox=True, refusal=message.refusal, **_totals(message))
 
 
 def summary_of_message(message: OutboxMessage) -> EventSummary:
@@ -89,11 +81,11 @@ def summary_of_message(message: OutboxMessage) -> EventSummary:
         event_type=message.event_type,
         created_at=message.created_at,
         correlation_id=message.options.correlation_id,
-        status=_status(message),
-        deliveries=0,
-        failed_at=message.refused_at,
+        **_totals(message),
     )
 
 
-def _status(message: OutboxMessage) -> EventStatus:
-    return EventStatus.RECEIVED if message.refused_at is None else EventStatus.FAILED
+def _totals(message: OutboxMessage) -> dict[str, Any]:
+    """The fields of EventTotals. The status is received, or failed if the message was rejected; it has no deliveries."""
+    status = EventStatus.RECEIVED if message.refused_at is None else EventStatus.FAILED
+    return {"status": status, "deliveries": 0, "failed_at": message.refused_at}

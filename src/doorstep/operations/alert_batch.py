@@ -120,8 +120,8 @@ class AlertBatch:
 
     def on_since(self, rule: Rule, endpoint_id: UUID | None) -> Instant | None:
         """When the open alert began; None if there is none."""
-        known = self._newest.get(subject_of(rule, endpoint_id))
-        return known.opened_at if known is not None and known.is_open else None
+        known = self._open(subject_of(rule, endpoint_id))
+        return None if known is None else known.opened_at
 
     def endpoints_with(self, rule: Rule, at: Instant | None = None) -> set[UUID]:
         """The endpoints with an open alert of a rule; with `at`, only those whose alert was open at that instant."""
@@ -134,6 +134,10 @@ class AlertBatch:
         recent = (one for one in self._newest.values() if one.rule is rule and (one.ended_at or 0) > since)
         ids = (one.endpoint_id for one in recent if one.ended_because is Ending.ENDPOINT_DELETED)
         return {endpoint_id for endpoint_id in ids if endpoint_id is not None}
+
+    def _open(self, subject: str) -> Alert | None:
+        known = self._newest.get(subject)
+        return known if known is not None and known.is_open else None
 
     def is_deleted(self, endpoint_id: UUID | None) -> bool:
         return endpoint_id is not None and not self._names.exists(endpoint_id)
@@ -155,8 +159,8 @@ class AlertBatch:
         """Apply an observation. A deleted endpoint gets no new alerts, except for its last dead letters."""
         if observation.on and observation.rule not in OCCURRENCES and self.is_deleted(observation.endpoint_id):
             return
-        known = self._newest.get(observation.subject)
-        if known is not None and known.is_open and known.rule in OCCURRENCES:
+        known = self._open(observation.subject)
+        if known is not None and known.rule in OCCURRENCES:
             self._apply(reviewed(known, self.rules, self.now))  # if it has ended by now, this starts a new one
         newest = self._newest.get(observation.subject)
         self._apply(after(newest, observation, self.rules, self.now, uuid7(self.now)))
@@ -165,8 +169,7 @@ class AlertBatch:
         if ending is None:
             self._observe(self._observation(incident, rule))
             return
-        known = self._newest.get(subject_of(rule, incident.endpoint_id))
-        if known is not None and known.is_open:
+        if known := self._open(subject_of(rule, incident.endpoint_id)):
             self._apply(ended(known, ending, self.rules, self.now))
 
     def _apply(self, step: Step | None) -> None:
@@ -186,23 +189,16 @@ class AlertBatch:
 
     def _dead_letter(self, incident: Incident) -> Observation:
         observation = self._observation(incident, Rule.DEAD_LETTER, incident.cause)
-        known = self._newest.get(observation.subject)
-        is_known = known is not None and known.is_open
-        has_own_alert = is_known or self._causes[incident.endpoint_id] < CAUSES_MAX
-        return observation if has_own_alert else replace(observation, cause=None)
+        if self._open(observation.subject) or self._causes[incident.endpoint_id] < CAUSES_MAX:
+            return observation
+        return replace(observation, cause=None)
 
     def _observation(self, incident: Incident, rule: Rule, cause: int | None = None) -> Observation:
         return Observation(
             rule=rule,
             on=True,
-            endpoint_id=incident.endpoint_id,
             endpoint_name=self._names.name(incident.endpoint_id),
-            cause=cause,
-            code=incident.code,
-            reason=incident.reason,
-            delivery_id=incident.delivery_id,
-            event_id=incident.event_id,
-            event_type=incident.event_type,
+            **incident.details | {"cause": cause},
         )
 
     # -- messages and operational events -------------------------------------------------------------------

@@ -11,7 +11,7 @@ one does not delay the others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import reduce
 from operator import add
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from uuid import UUID
 
 from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.engine.directory import Directory
+from doorstep.errors import process_all
 from doorstep.model.alert import (
     OPERATIONS_ORG,
     AlertConfigs,
@@ -79,7 +80,7 @@ class AlertEvaluator:
 
     async def process_incidents(self) -> None:
         """Process up to INCIDENTS_MAX incidents of each organization."""
-        await _for_each(await self._store.find(None, OrgsWithIncidents()), self._process_org)
+        await process_all(await self._store.find(None, OrgsWithIncidents()), self._process_org)
 
     async def find_reviewable(self) -> Reviewable | None:
         """Find the work for the next review without changing anything; None if there is nothing to do."""
@@ -96,7 +97,9 @@ class AlertEvaluator:
         """Measure again, and apply the changes that result from the passage of time."""
         self._died = found.died
         late = found.late
-        await _for_each(sorted({*late, *self._failing}), lambda org_id: self._review_org(org_id, late.get(org_id, {})))
+        await process_all(
+            sorted({*late, *self._failing}), lambda org_id: self._review_org(org_id, late.get(org_id, {}))
+        )
 
     async def load_failing(self) -> None:
         """Find the endpoints with a dead letter within the longest possible window of a rule.
@@ -104,7 +107,8 @@ class AlertEvaluator:
         A previous alerter that was killed had them only in memory. Deleted endpoints are included: the organization's
         rate leaves out a deleted endpoint only if it is known to have failed.
         """
-        failing_endpoints = await self._measurements.failing_endpoints()
+        since = Span.HOUR.start(self._clock.now() - seconds(WINDOW_SECONDS_MAX))
+        failing_endpoints = await self._store.find(None, FailingEndpoints(since=since))
         await self._directory.refresh()  # after the read: an endpoint that is not in the directory was deleted
         for org_id, endpoint_id in failing_endpoints:
             if org_id != OPERATIONS_ORG:
@@ -182,18 +186,6 @@ class AlertEvaluator:
             self._failing.pop(org_id, None)
 
 
-async def _for_each(org_ids: Iterable[UUID], process: Callable[[UUID], Awaitable[None]]) -> None:
-    """Process the organizations one after the other. The first error is raised after all have been processed."""
-    errors: list[Exception] = []
-    for org_id in org_ids:
-        try:
-            await process(org_id)
-        except Exception as error:  # noqa: BLE001  raised below
-            errors.append(error)
-    if errors:
-        raise errors[0]
-
-
 # -- measurements ------------------------------------------------------------------------------------------
 
 OLDEST_DUE_SECONDS_MIN = 10.0
@@ -231,12 +223,6 @@ class Measurements:
         self._add_rate(batch, None, parts[None] - reduce(add, (parts[one] for one in excluded), Figures()))
         return still_failing
 
-    async def failing_endpoints(self) -> list[tuple[UUID, UUID]]:
-        """The endpoints, including deleted ones, with a dead letter within the longest window, rounded to the hour.
-        Each is a pair of organization id and endpoint id."""
-        since = Span.HOUR.start(self._clock.now() - seconds(WINDOW_SECONDS_MAX))
-        return await self._store.find(None, FailingEndpoints(since=since))
-
     def _excluded(self, batch: AlertBatch, still_failing: set[UUID], since: Instant) -> set[UUID]:
         """The endpoints that the organization's rate leaves out. Endpoints with their own rule are left out. So are
         deleted endpoints, because their failures no longer matter. Endpoints that already had an alert when the
@@ -253,9 +239,13 @@ class Measurements:
         batch.add_measurement(Rule.FAILURE_RATE, endpoint_id, on, percent)
 
     async def _own_figures(self, batch: AlertBatch, endpoint_ids: Collection[UUID]) -> dict[UUID, Figures]:
-        """The figures of endpoints that have their own rule and therefore their own window."""
+        """The figures of endpoints that have their own rule and therefore their own window. Endpoints with the same
+        window are read together."""
+        by_window: defaultdict[float, list[UUID]] = defaultdict(list)
+        for endpoint_id in sorted(endpoint_ids):
+            by_window[batch.rules.of(Rule.FAILURE_RATE, endpoint_id).window_seconds].append(endpoint_id)
         found: dict[UUID, Figures] = {}
-        for window, same_window in _by_window(batch, endpoint_ids).items():
+        for window, same_window in by_window.items():
             found |= await self._store.figures(batch.org_id, same_window, batch.now - seconds(window), batch.now + 1)
         return found
 
@@ -307,14 +297,6 @@ def add_late(batch: AlertBatch, late: Late) -> None:
 def _add_level(batch: AlertBatch, rule: Rule, endpoint_id: UUID | None, value: float) -> None:
     on = is_above(value, batch.rules.of(rule, endpoint_id).threshold, batch.is_on(rule, endpoint_id))
     batch.add_measurement(rule, endpoint_id, on, value)
-
-
-def _by_window(batch: AlertBatch, endpoint_ids: Iterable[UUID]) -> dict[float, list[UUID]]:
-    """The endpoints by the length of their window, so that those with the same window are read together."""
-    found: dict[float, list[UUID]] = {}
-    for endpoint_id in sorted(endpoint_ids):
-        found.setdefault(batch.rules.of(Rule.FAILURE_RATE, endpoint_id).window_seconds, []).append(endpoint_id)
-    return found
 
 
 def _free_since(endpoint: Endpoint, lane: Lane) -> Instant:

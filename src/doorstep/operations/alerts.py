@@ -28,6 +28,7 @@ from doorstep.model.listing import Page
 from doorstep.model.record import uuid7
 from doorstep.operations.alert_evaluator import OLDEST_DUE_SECONDS_MIN, WINDOW_SECONDS_MAX
 from doorstep.operations.channels import CONFIG_MAX
+from doorstep.operations.endpoint_rules import check_bounds
 from doorstep.operations.endpoints import check_endpoints_exist
 from doorstep.policy.alerts import BUILT_IN
 from doorstep.stores.limits import check_storable
@@ -179,18 +180,13 @@ class AlertService:
 def _check(rule: AlertRule, changes: Mapping[str, Any]) -> None:
     """Raise InvalidInput for the first invalid field."""
     if rule.rule in _THRESHOLDS:
-        _bounded("threshold", rule.threshold, *_THRESHOLDS[rule.rule])
+        check_bounds("threshold", rule.threshold, _THRESHOLDS[rule.rule])
     elif "threshold" in changes:
         raise InvalidInput("threshold", f"is only for {', '.join(_THRESHOLDS)}; {rule.rule} has none")
     given = [name for name in _ONLY_RATE if name in changes]
     if given and rule.rule is not Rule.FAILURE_RATE:
         raise InvalidInput(given[0], f"is only for {Rule.FAILURE_RATE}")
     if rule.rule is Rule.FAILURE_RATE:
-        _bounded("window_seconds", rule.window_seconds, *_WINDOW_SECONDS)
-        _bounded("minimum", rule.minimum, 1, 1_000_000)
-    _bounded("cooldown_seconds", rule.cooldown_seconds, *_COOLDOWN_SECONDS)
-
-
-def _bounded(field: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise InvalidInput(field, f"must be from {low:.15g} to {high:.15g}, got {value:.15g}")
+        check_bounds("window_seconds", rule.window_seconds, _WINDOW_SECONDS)
+        check_bounds("minimum", rule.minimum, (1, 1_000_000))
+    check_bounds("cooldown_seconds", rule.cooldown_seconds, _COOLDOWN_SECONDS)

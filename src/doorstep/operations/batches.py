@@ -19,9 +19,10 @@ from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventSummary, Receipt, Verdict
 from doorstep.model.listing import DeliveryAttempts, EventDeliveries, Page
 from doorstep.operations.endpoints import Declaration
-from doorstep.operations.host import Host
+from doorstep.operations.outbox import Host
 from doorstep.operations.reader import checked_limit
 from doorstep.stores.limits import check_storable
+from doorstep.stores.store import Store
 
 RESUBMIT = "batch.resubmit"
 """The action in the audit log."""
@@ -69,9 +70,7 @@ class Batches:
         """One page, newest first. Its cost does not depend on the number of events or other batches."""
         filters = BatchFilter(status=status, event_type=event_type)
         most = checked_limit(limit)
-        found = await self._host.binding.call(
-            lambda: self._host.components.store.page(self._org(org_id), filters, cursor, most)
-        )
+        found = await self._host.binding.call(lambda: self._store.page(self._org(org_id), filters, cursor, most))
         return Page(tuple(map(batch_of, found.items)), found.next)
 
     async def attempts(self, batch_id: UUID, *, org_id: UUID | None = None) -> Sequence[SubmissionAttempt]:
@@ -89,6 +88,10 @@ class Batches:
 
     # -- on the open store ---------------------------------------------------------------------------------
 
+    @property
+    def _store(self) -> Store:
+        return self._host.components.store
+
     async def _batch_endpoint(self, org_id: UUID, event_type: str) -> tuple[Endpoint, int]:
         """The batch endpoint for an event type, and the number of retries of its policy."""
         directory = self._host.components.directory
@@ -100,8 +103,8 @@ class Batches:
 
     async def _delivery(self, org_id: UUID, batch_id: UUID) -> Delivery:
         """The delivery that submits the batch. A deleted event still has deliveries, but is no longer a batch."""
-        known = await self._host.components.store.get_many(EventSummary, org_id, [batch_id])
-        deliveries = await self._host.components.store.find(org_id, EventDeliveries(event_id=batch_id)) if known else []
+        known = await self._store.get_many(EventSummary, org_id, [batch_id])
+        deliveries = await self._store.find(org_id, EventDeliveries(event_id=batch_id)) if known else []
         for delivery in deliveries:
             if delivery.batch:
                 return delivery
@@ -109,12 +112,8 @@ class Batches:
 
     async def _attempts(self, org_id: UUID, batch_id: UUID) -> Sequence[SubmissionAttempt]:
         delivery = await self._delivery(org_id, batch_id)
-        return [
-            submission_of(attempt)
-            for attempt in await self._host.components.store.find(
-                org_id, DeliveryAttempts(delivery_id=delivery.delivery_id)
-            )
-        ]
+        attempts = await self._store.find(org_id, DeliveryAttempts(delivery_id=delivery.delivery_id))
+        return [submission_of(attempt) for attempt in attempts]
 
     async def _resubmit(self, org_id: UUID, batch_id: UUID, actor: str, reason: str) -> Batch:
         delivery_id = (await self._delivery(org_id, batch_id)).delivery_id
@@ -130,7 +129,7 @@ class Batches:
             only_in=DEAD_STATES,
             audited_as=(RESUBMIT, str(batch_id)),
         )
-        result, moved = await self._host.components.store.act(action)
+        result, moved = await self._store.act(action)
         if not result.done:
             raise Conflict(_refusal(batch_id, result.refused[delivery_id]))
         self._host.telemetry.emit_all(facts.moved(moved, now))

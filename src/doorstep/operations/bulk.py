@@ -1,4 +1,4 @@
-"""Bulk operations for operators: preview, start, pause, resume, cancel. `bulk_steps.py` carries them out."""
+"""Bulk operations for operators: preview, start, pause, resume and cancel them. `bulk_steps.py` carries them out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.clock import Clock
-from doorstep.engine.directory import existing
+from doorstep.clock import DAY, Clock, Instant
+from doorstep.engine.directory import Tuning, existing
 from doorstep.errors import Conflict, InvalidInput, Overloaded
+from doorstep.model.action import AuditEntry, audit_entry
 from doorstep.model.bulk import IDS_MAX, Bulk, BulkFilter, BulkKind, BulkState, LiveBulks, Selection
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import Count, Page
+from doorstep.model.listing import Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
 from doorstep.model.record import Record, uuid7
-from doorstep.operations.bulk_steps import Selector, bulk_audit_entry
+from doorstep.operations.endpoint_rules import check_bounds
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Put, Store
 
@@ -98,8 +99,7 @@ class BulkService:
         and returns the first operation."""
         check_storable("reason", reason)
         _check_actable(selection)
-        if rate_per_second is not None and not RATE_MIN <= rate_per_second <= RATE_MAX:
-            raise InvalidInput("rate_per_second", f"must be from {RATE_MIN:g} to {RATE_MAX:g}, got {rate_per_second:g}")
+        check_bounds("rate_per_second", rate_per_second, (RATE_MIN, RATE_MAX))
         if canary and (kind is not BulkKind.RETRY or selection.letters is None):
             raise InvalidInput("canary", "is only for a retry of dead letters selected by a filter")
         if endpoint_id is not None:
@@ -135,44 +135,32 @@ class BulkService:
         others = [one for one in await self.live(org_id) if one.bulk_id != besides]
         if sum(bulk.state is not BulkState.CANCELLED for bulk in others) >= _LIVE_MAX:
             raise Overloaded(
-                f"an organization may have at most {_LIVE_MAX} live bulk operations; wait for one to end, or cancel one",
+                f"an organization has at most {_LIVE_MAX} live bulk operations; wait for one to end, or cancel one",
                 retry_after_seconds=60,
             )
 
     async def pause(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
         """Take no more deliveries until the operation is resumed. Deliveries already taken continue."""
-        return await self._change_state(
-            org_id, bulk_id, actor, "pause", BulkState.PAUSED, frozenset({BulkState.RUNNING})
-        )
+        return await self._change_state(org_id, bulk_id, actor, "pause", BulkState.PAUSED)
 
     async def resume(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
         await self._check_live(org_id, besides=bulk_id)
-        return await self._change_state(
-            org_id, bulk_id, actor, "resume", BulkState.RUNNING, frozenset({BulkState.PAUSED})
-        )
+        return await self._change_state(org_id, bulk_id, actor, "resume", BulkState.RUNNING)
 
     async def cancel(self, org_id: UUID, bulk_id: UUID, actor: str, reason: str = "") -> Bulk:
         """Take no more deliveries. Deliveries already taken continue, but the operation does not wait for their
         results."""
         check_storable("reason", reason)
-        stoppable = frozenset({BulkState.RUNNING, BulkState.PAUSED})
-        return await self._change_state(org_id, bulk_id, actor, "cancel", BulkState.CANCELLED, stoppable, reason)
+        return await self._change_state(org_id, bulk_id, actor, "cancel", BulkState.CANCELLED, reason)
 
     async def _change_state(
-        self,
-        org_id: UUID,
-        bulk_id: UUID,
-        actor: str,
-        action: str,
-        state: BulkState,
-        possible: frozenset[BulkState],
-        reason: str = "",
+        self, org_id: UUID, bulk_id: UUID, actor: str, action: str, state: BulkState, reason: str = ""
     ) -> Bulk:
         for _ in range(_WRITE_TRIES):
             bulk = await self._store.get(Bulk, org_id, bulk_id)
             if bulk.state is state:
                 return bulk
-            if bulk.state not in possible:
+            if bulk.state not in (BulkState.RUNNING, BulkState.PAUSED):
                 raise Conflict(f"bulk operation {bulk_id} is {bulk.state} and cannot be {_DONE[action]}")
             now = self._clock.now()
             changed = replace(bulk, state=state, note=f"{_DONE[action]} by {actor}", updated_at=now)
@@ -206,3 +194,47 @@ def _without_duplicates(selection: Selection) -> Selection:
     if len(unique) > IDS_MAX:
         raise InvalidInput("delivery_ids", f"must be at most {IDS_MAX:,}, got {len(unique):,}; use a filter for more")
     return replace(selection, delivery_ids=unique)
+
+
+def bulk_audit_entry(bulk: Bulk, at: Instant, actor: str, action: str, result: str, reason: str = "") -> AuditEntry:
+    """An audit entry about the operation as a whole; each of its actions has its own entry. Without a `reason`, the
+    reason given at the start is used."""
+    name, why = f"bulk.{bulk.kind}.{action}", reason or bulk.reason
+    return audit_entry(at, bulk.org_id, actor, name, bulk.bulk_id, result=result, reason=why)
+
+
+_EVENTS_EXAMINED = 50_000
+"""How many events a count examines at least. More would keep a person waiting; fewer could miss rare matches."""
+
+
+class Selector:
+    """Finds and counts the deliveries or events of a selection."""
+
+    def __init__(self, store: Store, clock: Clock, tuning: Tuning) -> None:
+        self._store = store
+        self._clock = clock
+        self._archive_after = round(tuning.archive_after_days * DAY)
+
+    async def page(self, org_id: UUID, selection: Selection, cursor: str | None, limit: int) -> Page[Delivery]:
+        return await self._store.page(org_id, self._filter(selection), cursor, limit)
+
+    async def count(self, org_id: UUID, selection: Selection, limit: int) -> Count:
+        if selection.delivery_ids is not None:
+            return Count(len(selection.delivery_ids), exact=True)
+        if selection.queue is None and selection.letters is None:
+            return await self._store.count(org_id, selection.events or EventFilter(), max(limit, _EVENTS_EXAMINED))
+        return await self._store.count(org_id, self._filter(selection), limit)
+
+    async def by_endpoint(self, org_id: UUID, selection: Selection, limit: int) -> dict[UUID, int]:
+        """The number of deliveries for each endpoint, among the first `limit`."""
+        return await self._store.count_by_endpoint(org_id, self._filter(selection), limit)
+
+    def _filter(self, selection: Selection) -> RetryQueueFilter | DeadLetterFilter:
+        """The filter for the deliveries of a selection, without those in progress, which cannot be acted on."""
+        if selection.queue is not None:
+            return replace(selection.queue, waiting=True)
+        return self.dated(selection.letters)
+
+    def dated(self, letters: DeadLetterFilter | None) -> DeadLetterFilter:
+        assert letters is not None, "a selection names deliveries, dead letters, the retry queue or events"
+        return replace(letters, archived_before=self._clock.now() - self._archive_after)

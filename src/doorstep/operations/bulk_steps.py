@@ -4,9 +4,9 @@ A step is one transaction that performs the action and stores the new position, 
 therefore acted on once, even if a process dies at any point or several processes try at once.
 
 Deliveries that a bulk retry revives become due like any others, but only a limited number of them runs at once
-(`EndpointSlots`). New events for the same endpoint therefore find a short queue, and new events for other endpoints do not wait long for the
-store. If nothing is in flight, one delivery is forced, as in a single retry by an operator: it is the probe that closes
-an open circuit.
+(`EndpointSlots`). New events for the same endpoint therefore find a short queue, and new events for other endpoints do
+not wait long for the store. If nothing is in flight, one delivery is forced, as in a single retry by an operator: it is
+the probe that closes an open circuit.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from itertools import islice
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.clock import DAY, SECOND, Clock, Instant, seconds
+from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.engine import facts
-from doorstep.engine.directory import Tuning
+from doorstep.engine.accept import Accepter
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.action import Action, ActionKind, AuditEntry, audit_entry
+from doorstep.model.action import Action, ActionKind, AuditEntry
 from doorstep.model.bulk import (
     IN_FLIGHT_MAX,
     Bulk,
@@ -36,8 +38,10 @@ from doorstep.model.bulk import (
     retry_succeeded,
 )
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.listing import CauseGroup, CauseGroups, Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
-from doorstep.operations.events import Replayer
+from doorstep.model.event import EventView
+from doorstep.model.listing import CauseGroup, CauseGroups, EventFilter, Page
+from doorstep.operations.actions import copy_of
+from doorstep.operations.bulk import Selector, bulk_audit_entry
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 
@@ -61,7 +65,7 @@ class BulkStepper:
         self,
         store: Store,
         selector: Selector,
-        replayer: Replayer,
+        accepter: Accepter,
         clock: Clock,
         telemetry: Telemetry,
         wake_worker: Callable[[], None],
@@ -69,7 +73,7 @@ class BulkStepper:
         self._store = store
         self._selector = selector
         self._walker = Walker(store, selector)
-        self._replayer = replayer
+        self._accepter = accepter
         self._clock = clock
         self._telemetry = telemetry
         self._wake_worker = wake_worker
@@ -94,7 +98,7 @@ class BulkStepper:
 
     def keep_only(self, bulk_ids: AbstractSet[UUID]) -> None:
         """Forget the operations that have ended."""
-        for bulk_id in [one for one in self._idle_rounds if one not in bulk_ids]:
+        for bulk_id in self._idle_rounds.keys() - bulk_ids:
             del self._idle_rounds[bulk_id]
         self._walker.keep_only(bulk_ids)
 
@@ -110,8 +114,6 @@ class BulkStepper:
         A retry waits a fixed time instead, so that its deliveries are claimed first. While there are no results, for
         example because endpoints are down, it waits longer after every round that found nothing.
         """
-        if written.finished_at is not None:
-            self._walker.forget(bulk.bulk_id)
         if written.taken > bulk.taken or written.finished_at is not None:
             del self._idle_rounds[bulk.bulk_id]
             return _STEP_PAUSE_SECONDS if bulk.kind is BulkKind.RETRY else min(elapsed_seconds, _IDLE_SECONDS)
@@ -131,8 +133,7 @@ class BulkStepper:
         if count <= 0:
             return await self._wait(bulk)
         if bulk.kind is BulkKind.REPLAY:
-            replayed = await self._replayer.replay(bulk, count)
-            return await self._write(_paced(replayed, replayed.taken - bulk.taken, now), bulk)
+            return await self._replay(bulk, count, now)
         return await self._take(bulk, count, now)
 
     async def _take(self, bulk: Bulk, count: int, now: Instant) -> Bulk | None:
@@ -142,6 +143,34 @@ class BulkStepper:
             return await self._wait(bulk)
         action = self._action(bulk, selected, now, forced=probing) if selected else None
         return await self._write(_paced(advanced, len(selected), now), bulk, action)
+
+    async def _replay(self, bulk: Bulk, count: int, now: Instant) -> Bulk | None:
+        """Send the next events to the target endpoint, oldest first.
+
+        Each event has an idempotency key, so a step that is repeated after a crash sends nothing twice.
+        """
+        assert bulk.endpoint_id is not None, "a replay has a target endpoint"
+        events = bulk.selection.events or EventFilter()
+        before = bulk.created_at if events.created_before is None else min(events.created_before, bulk.created_at)
+        oldest_first = replace(events, created_before=before, oldest_first=True)
+        page = await self._store.page(bulk.org_id, oldest_first, bulk.cursor, count)
+        drafts = []
+        for summary in page.items:
+            with suppress(NotFound):  # deleted or cleaned a moment ago
+                view = await self._store.get(EventView, bulk.org_id, summary.event_id)
+                key = f"replay:{bulk.bulk_id}:{summary.event_id}"
+                drafts.append(replace(copy_of(view.event, bulk.endpoint_id), idempotency_key=key))
+        if drafts:
+            await self._accepter.accept(drafts)
+        sent = len(drafts)
+        replayed = replace(
+            bulk,
+            cursor=page.next,
+            all_taken=page.next is None,
+            taken=bulk.taken + sent,
+            succeeded=bulk.succeeded + sent,
+        )
+        return await self._write(_paced(replayed, sent, now), bulk)
 
     def _action(self, bulk: Bulk, delivery_ids: tuple[UUID, ...], now: Instant, *, forced: bool) -> Action:
         about = f"bulk operation {bulk.bulk_id}"
@@ -238,13 +267,6 @@ class BulkStepper:
         return replace(canary, succeeded=retry_succeeded(delivery.state, delivery.attempt, canary.attempt))
 
 
-def bulk_audit_entry(bulk: Bulk, at: Instant, actor: str, action: str, result: str, reason: str = "") -> AuditEntry:
-    """An audit entry about the operation as a whole; each of its actions has its own entry. Without a `reason`, the
-    reason given at the start is used."""
-    name, why = f"bulk.{bulk.kind}.{action}", reason or bulk.reason
-    return audit_entry(at, bulk.org_id, actor, name, bulk.bulk_id, result=result, reason=why)
-
-
 def _count_allowed(bulk: Bulk, now: Instant) -> int:
     """How many deliveries may be taken now. With a rate, only a few at a time, so that the operation runs evenly and
     not in bursts."""
@@ -267,8 +289,6 @@ def _paced(bulk: Bulk, taken: int, now: Instant) -> Bulk:
 _SEARCH_PAGES = (200, 200)
 """The sizes of the further pages that one step searches for deliveries whose endpoint has a free slot."""
 
-Selected = tuple[UUID, ...]
-
 
 class Walker:
     """Goes through the selection of an operation."""
@@ -279,7 +299,7 @@ class Walker:
         self._slots: dict[UUID, EndpointSlots] = {}
         """The slots of each operation, as this process last saw them."""
 
-    async def next(self, bulk: Bulk, count: int) -> tuple[Selected, Bulk]:
+    async def next(self, bulk: Bulk, count: int) -> tuple[tuple[UUID, ...], Bulk]:
         """The next deliveries, and the operation after they have been taken."""
         if (named := bulk.selection.delivery_ids) is not None:
             begin = int(bulk.cursor or 0)
@@ -290,9 +310,6 @@ class Walker:
             return tuple(one.delivery_id for one in page.items), _past(bulk, page)
         return await self._search(bulk, await self._current_slots(bulk), count)
 
-    def forget(self, bulk_id: UUID) -> None:
-        self._slots.pop(bulk_id, None)
-
     def keep_only(self, bulk_ids: AbstractSet[UUID]) -> None:
         self._slots = {bulk_id: slots for bulk_id, slots in self._slots.items() if bulk_id in bulk_ids}
 
@@ -302,7 +319,7 @@ class Walker:
         slots = self._slots[bulk.bulk_id] = EndpointSlots(in_flight, self._slots.get(bulk.bulk_id))
         return slots
 
-    async def _search(self, bulk: Bulk, slots: EndpointSlots, count: int) -> tuple[Selected, Bulk]:
+    async def _search(self, bulk: Bulk, slots: EndpointSlots, count: int) -> tuple[tuple[UUID, ...], Bulk]:
         """Search page by page until enough deliveries are found, the selection ends, or this step has read its last
         page.
 
@@ -310,11 +327,11 @@ class Walker:
         deliveries for blocked endpoints are left, the search continues with the next pages: such deliveries may be
         many, and may come first.
         """
-        selected: Selected = ()
+        selected: tuple[UUID, ...] = ()
         for size in (count, *_SEARCH_PAGES):
             page = await self._page(bulk, size)
             open_ones = [one for one in page.items if _untried_since(one, bulk.created_at) and not slots.has(one)]
-            found = _with_slot(open_ones, slots, count - len(selected))
+            found = tuple(islice((one.delivery_id for one in open_ones if slots.take(one)), count - len(selected)))
             left = [one for one in open_ones if not slots.has(one)]
             selected += found
             if found and left and (len(selected) == count or any(map(slots.makes_progress, left))):
@@ -328,16 +345,6 @@ class Walker:
         causes = bulk.remaining_causes
         selection = before_start(bulk, None if causes is None else causes[0])
         return await self._selector.page(bulk.org_id, selection, bulk.cursor, size)
-
-
-def _with_slot(deliveries: list[Delivery], slots: EndpointSlots, count: int) -> Selected:
-    selected: list[UUID] = []
-    for delivery in deliveries:
-        if len(selected) == count:
-            break
-        if slots.take(delivery):
-            selected.append(delivery.delivery_id)
-    return tuple(selected)
 
 
 def _past(bulk: Bulk, page: Page[Delivery]) -> Bulk:
@@ -422,43 +429,6 @@ class EndpointSlots:
         return min(2 * ended if self._waiting[endpoint_id] else max(old, 2 * ended), WINDOW_MAX)
 
 
-_EVENTS_EXAMINED = 50_000
-"""How many events a count examines at least. More would keep a person waiting; fewer could miss rare matches."""
-
-
-class Selector:
-    """Finds and counts the deliveries or events of a selection."""
-
-    def __init__(self, store: Store, clock: Clock, tuning: Tuning) -> None:
-        self._store = store
-        self._clock = clock
-        self._archive_after = round(tuning.archive_after_days * DAY)
-
-    async def page(self, org_id: UUID, selection: Selection, cursor: str | None, limit: int) -> Page[Delivery]:
-        if selection.queue is not None:
-            return await self._store.page(org_id, _waiting(selection.queue), cursor, limit)
-        return await self._store.page(org_id, self.dated(selection.letters), cursor, limit)
-
-    async def count(self, org_id: UUID, selection: Selection, limit: int) -> Count:
-        if selection.delivery_ids is not None:
-            return Count(len(selection.delivery_ids), exact=True)
-        if selection.queue is not None:
-            return await self._store.count(org_id, _waiting(selection.queue), limit)
-        if selection.letters is not None:
-            return await self._store.count(org_id, self.dated(selection.letters), limit)
-        return await self._store.count(org_id, selection.events or EventFilter(), max(limit, _EVENTS_EXAMINED))
-
-    async def by_endpoint(self, org_id: UUID, selection: Selection, limit: int) -> dict[UUID, int]:
-        """The number of deliveries for each endpoint, among the first `limit`."""
-        if selection.queue is not None:
-            return await self._store.count_by_endpoint(org_id, _waiting(selection.queue), limit)
-        return await self._store.count_by_endpoint(org_id, self.dated(selection.letters), limit)
-
-    def dated(self, letters: DeadLetterFilter | None) -> DeadLetterFilter:
-        assert letters is not None, "a selection names deliveries, dead letters, the retry queue or events"
-        return replace(letters, archived_before=self._clock.now() - self._archive_after)
-
-
 def before_start(bulk: Bulk, cause: int | None = None) -> Selection:
     """The selection as it was when the operation began. Deliveries that fail again later do not belong to it."""
     letters = bulk.selection.letters
@@ -469,8 +439,3 @@ def before_start(bulk: Bulk, cause: int | None = None) -> Selection:
         bulk.selection,
         letters=replace(letters, died_before=before, cause=letters.cause if cause is None else cause),
     )
-
-
-def _waiting(queue: RetryQueueFilter) -> RetryQueueFilter:
-    """The filter, restricted to waiting deliveries, because those in progress cannot be acted on."""
-    return replace(queue, waiting=True)

@@ -31,9 +31,10 @@ from doorstep.operations.alert_batch import MESSAGE
 from doorstep.operations.endpoint_rules import EndpointForm, EndpointRules, new_endpoint
 from doorstep.operations.endpoints import EndpointService, check_endpoints_exist
 from doorstep.operations.notifiers import APPRISE_HANDLER, EMAIL_HANDLER, OWNER, TARGET, TIMEOUT_SECONDS
+from doorstep.operations.reader import circuits_of
 from doorstep.policy.alert_messages import channel_test_message, payload_for
 from doorstep.policy.alerts import check_pace, remembered
-from doorstep.stores.limits import check_storable
+from doorstep.stores.limits import check_name, check_storable
 from doorstep.stores.store import Delete, Put, Store
 from doorstep.transports.apprise import LOCAL_SCHEMES, is_installed
 
@@ -75,7 +76,8 @@ class ChannelService:
         """Create a channel. Returns it with the key with which a webhook's receiver verifies signatures."""
         check(form, has_mail=self._has_mail)
         await check_endpoints_exist(self._store, org_id, form.endpoint_ids, "endpoint_ids")
-        await self._check_count(org_id)
+        if len(await self.reader.channels(org_id)) >= CHANNELS_MAX:
+            raise Conflict(f"an organization has at most {CHANNELS_MAX} channels; delete some first")
         await self._prepare_org()
         endpoint, verifier = self._new_endpoint(form, org_id)
         channel = Channel(
@@ -119,16 +121,12 @@ class ChannelService:
                 state_reason=f"deleted by {actor}",
                 updated_at=self._clock.now(),
             )
-            entry = self._audit_entry(channel, actor, "channel.delete", reason)
             put = Put(document=deleted, expected_version=endpoint.version)
+            entry = self._audit_entry(channel, actor, "channel.delete", reason)
             if await self._store.write([put, Delete(document=channel)], entry):
                 await self._directory.reload()
                 return
         raise _keeps_changing(channel_id)
-
-    async def _check_count(self, org_id: UUID) -> None:
-        if len(await self.reader.channels(org_id)) >= CHANNELS_MAX:
-            raise Conflict(f"an organization has at most {CHANNELS_MAX} channels; delete some first")
 
     async def _prepare_org(self) -> None:
         """Create the reserved organization if it does not exist yet."""
@@ -227,9 +225,7 @@ class ChannelForm(Record, frozen=True, kw_only=True):
 
 def check(form: ChannelForm, *, has_mail: bool) -> None:
     """Raise InvalidInput for the first invalid field. A URL is checked when its endpoint is created."""
-    if not 1 <= len(form.name) <= _NAME_CHARACTERS_MAX:
-        raise InvalidInput("name", f"must be 1 to {_NAME_CHARACTERS_MAX} characters, got {len(form.name)}")
-    check_storable("name", form.name)
+    check_name("name", form.name, _NAME_CHARACTERS_MAX)
     if form.kind is ChannelKind.EMAIL:
         _check_mail(form.target, has_mail)
     if form.kind is ChannelKind.APPRISE:
@@ -249,16 +245,12 @@ def endpoint_form(form: ChannelForm, owner: UUID, timeout_seconds: float) -> End
     )
     match form.kind:
         case ChannelKind.EMAIL:
-            return replace(
-                common, handler=EMAIL_HANDLER, headers=_secret_headers(owner, ",".join(_addresses(form.target)))
-            )
+            handler, target = EMAIL_HANDLER, ",".join(_addresses(form.target))
         case ChannelKind.APPRISE:
-            return replace(common, handler=APPRISE_HANDLER, headers=_secret_headers(owner, form.target))
-    return replace(common, url=form.target)
-
-
-def _secret_headers(owner: UUID, target: str) -> dict[str, str]:
-    return {TARGET: target, OWNER: str(owner)}
+            handler, target = APPRISE_HANDLER, form.target
+        case _:
+            return replace(common, url=form.target)
+    return replace(common, handler=handler, headers={TARGET: target, OWNER: str(owner)})
 
 
 def shown(form: ChannelForm) -> str:
@@ -371,7 +363,7 @@ class ChannelReader:
         """The channels with their health. Where the store can do so, all channels are read together."""
         ids = [one.channel_id for one in channels]
         endpoints = {one.endpoint_id: one for one in await self._store.get_many(Endpoint, OPERATIONS_ORG, ids)}
-        circuits = {one.endpoint_id: one for one in await self._store.get_many(Circuit, OPERATIONS_ORG, ids)}
+        circuits = await circuits_of(self._store, OPERATIONS_ORG, ids)
         delivered_at = await self._last_delivered_at(ids)
         last_tests = await _for_each(ids, lambda one: self._message(tests.last_of(one)))
         levels = await self._store.figures(OPERATIONS_ORG, ids, names=("now_dead", "now_open"))
@@ -380,9 +372,9 @@ class ChannelReader:
             ChannelView(
                 channel=one,
                 endpoint=endpoints[key],
-                circuit=circuits.get(key) or Circuit(endpoint_id=key),
+                circuit=circuits[key],
                 last_failed=failure,
-                last_delivered_at=_later(_arrived_at(test), delivered_at.get(key)),
+                last_delivered_at=_later(test, delivered_at.get(key)),
                 last_test=test,
             )
             for one, key, failure, test in zip(channels, ids, failed, last_tests, strict=True)
@@ -441,9 +433,7 @@ def failed_at(delivery: Delivery) -> Instant:
     return delivery.settled_at or delivery.last_attempt_at or 0
 
 
-def _arrived_at(test: Delivery | None) -> Instant | None:
-    return test.settled_at if test is not None and test.state is DeliveryState.DELIVERED else None
-
-
-def _later(one: Instant | None, other: Instant | None) -> Instant | None:
-    return max((at for at in (one, other) if at is not None), default=None)
+def _later(test: Delivery | None, delivered_at: Instant | None) -> Instant | None:
+    """When the last message was delivered: the test, if it was, or one at `delivered_at`."""
+    tested_at = test.settled_at if test is not None and test.state is DeliveryState.DELIVERED else None
+    return max((at for at in (tested_at, delivered_at) if at is not None), default=None)

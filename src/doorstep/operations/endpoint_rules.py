@@ -18,16 +18,16 @@ from doorstep.model.endpoint import (
     CircuitRules,
     Destination,
     Endpoint,
+    EndpointSettings,
     HandlerDestination,
     HttpDestination,
     RetryPolicy,
     SigningSecret,
     Slo,
 )
-from doorstep.model.record import Record
 from doorstep.policy.retry import BUILT_IN, named
 from doorstep.schemas import endpoints as rules
-from doorstep.stores.limits import check_storable
+from doorstep.stores.limits import check_name, check_storable
 from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.signature import new_private_key, new_secret, public_key_of
 
@@ -54,33 +54,17 @@ _ASYMMETRIC = "v1a"
 _SIGNINGS = ("v1", _ASYMMETRIC)
 
 
-class EndpointForm(Record, frozen=True, kw_only=True):
+class EndpointForm(EndpointSettings, frozen=True, kw_only=True):
     """An endpoint as its owner describes it."""
 
-    name: str
-    description: str = ""
-    """The purpose of the endpoint, shown with it."""
     destination: Destination | None = None
     """The destination, or None if one of the two short forms below is set."""
     url: str | None = None
     handler: str | None = None
-    event_types: tuple[str, ...] = ("*",)
     policy: PolicyForm | None = None
     policy_by_event_type: Mapping[str, PolicyForm] = {}
-    timeout_seconds: float | None = None
-    concurrency_max: int | None = None
-    rate_per_second: float | None = None
     headers: Mapping[str, str] = {}
-    retry_on: tuple[str, ...] = ()
-    give_up_on: tuple[str, ...] = ()
     code_map: Mapping[str, str] = {}
-    circuit: CircuitRules = CircuitRules()
-    slo: Slo | None = None
-    """The endpoint's own target. Without one, the organization's target applies."""
-    envelope: bool = False
-    """Deliver `{"type", "timestamp", "data"}` with the payload as `data`, instead of the payload alone."""
-    batch: bool = False
-    """Whether its events are batches, which are listed by status and can be resubmitted."""
     signing: str = "v1"
     """`v1`: a secret shared with the receiver (HMAC-SHA256); `v1a`: a key pair (Ed25519), whose public key the receiver
     has."""
@@ -159,35 +143,23 @@ _SEALED = ("headers", "signing")
 
 def _fields_from(form: EndpointForm, endpoint_id: UUID, rules: EndpointRules) -> dict[str, Any]:
     """The fields of an endpoint that follow from its form, except the destination."""
-    plain = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name not in _CONVERTED}
-    return plain | {
-        "policy": None if form.policy is None else policy_from(form.policy, rules.standard),
-        "policy_by_event_type": {
-            pattern: _policy_for(pattern, policy, rules) for pattern, policy in form.policy_by_event_type.items()
-        },
+    settings = {name: getattr(form, name) for name in EndpointSettings.__struct_fields__}
+    return settings | {
+        **policies_of(form, rules.standard),
         "sealed_headers": seal_headers(endpoint_id, rules.sealer, dict(form.headers)),
         "code_map": dict(form.code_map),
     }
 
 
-_CONVERTED = ("destination", "url", "handler", "policy", "policy_by_event_type", "headers", "code_map", "signing")
-"""Fields of the form that are not copied to the endpoint unchanged."""
-
-
 def new_signing(endpoint_id: UUID, signing: str, sealer: Sealer) -> tuple[SigningSecret, str]:
     """A new signing secret, encrypted, and the secret or public key with which the receiver verifies signatures."""
-    secret, verifier = _signing_pair(signing)
-    public_key = verifier if signing == _ASYMMETRIC else ""
-    return SigningSecret(seal_secret(endpoint_id, sealer, secret), signing, public_key=public_key), verifier
-
-
-def _signing_pair(signing: str) -> tuple[str, str]:
-    """The key that signs and the key that verifies; for `v1` they are the same."""
     if signing == _ASYMMETRIC:
-        private_key = new_private_key()
-        return private_key, public_key_of(private_key)
-    shared = new_secret()
-    return shared, shared
+        secret = new_private_key()
+        verifier = public_key = public_key_of(secret)
+    else:
+        secret = verifier = new_secret()
+        public_key = ""
+    return SigningSecret(seal_secret(endpoint_id, sealer, secret), signing, public_key=public_key), verifier
 
 
 def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) -> RetryPolicy:
@@ -200,27 +172,40 @@ def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) 
     if not rules.JITTER[0] <= policy.jitter <= rules.JITTER[1]:
         raise InvalidInput("policy", f"jitter must be from 0 to 1, got {policy.jitter}")
     if policy.name:
-        _check_name("policy.name", policy.name)
-    _bounded("policy.deadline_seconds", policy.deadline_seconds, rules.DEADLINE_SECONDS)
+        check_name("policy.name", policy.name, rules.NAME_CHARACTERS_MAX)
+    check_bounds("policy.deadline_seconds", policy.deadline_seconds, rules.DEADLINE_SECONDS)
     return policy
 
 
-def _policy_for(pattern: str, form: PolicyForm, rules: EndpointRules) -> RetryPolicy:
+def policies_of(form: EndpointForm, standard: RetryPolicy) -> dict[str, Any]:
+    """The fields of the form that contain policies, with each policy as a RetryPolicy."""
+    by_type = form.policy_by_event_type
+    return {
+        "policy": None if form.policy is None else policy_from(form.policy, standard),
+        "policy_by_event_type": {pattern: _policy_for(pattern, one, standard) for pattern, one in by_type.items()},
+    }
+
+
+def _policy_for(pattern: str, form: PolicyForm, standard: RetryPolicy) -> RetryPolicy:
     """Like `policy_from`, but an error names the field of this pattern."""
     try:
-        return policy_from(form, rules.standard)
+        return policy_from(form, standard)
     except InvalidInput as error:
         field = f"policy_by_event_type.{pattern}{error.field.removeprefix('policy')}"
         raise InvalidInput(field, error.message) from None
 
 
 def check(form: EndpointForm, timeout_seconds_max: float) -> None:
-    """Raise InvalidInput, which names the field, if the form is not valid."""
-    _check_name("name", form.name)
-    _check_description(form.description)
+    """Raise InvalidInput, which names the field, for every error that can be found before the store is open."""
+    check_name("name", form.name, rules.NAME_CHARACTERS_MAX)
+    if len(form.description) > rules.DESCRIPTION_CHARACTERS_MAX:
+        most, seen = rules.DESCRIPTION_CHARACTERS_MAX, len(form.description)
+        raise InvalidInput("description", f"must be at most {most} characters, got {seen}")
+    check_storable("description", form.description)
     destination = _destination(form)
     if isinstance(destination, HandlerDestination):
-        _check_name("handler" if form.handler is not None else "destination.name", destination.name)
+        field = "handler" if form.handler is not None else "destination.name"
+        check_name(field, destination.name, rules.NAME_CHARACTERS_MAX)
     if form.envelope and not destination.signed:
         raise InvalidInput(
             "envelope", "is for endpoints with a url; other destinations receive the type and the time anyway"
@@ -237,6 +222,7 @@ def check(form: EndpointForm, timeout_seconds_max: float) -> None:
     _check_codes("code_map", form.code_map.values())
     for name, value in form.headers.items():
         _check_header(name, value)
+    policies_of(form, BUILT_IN["standard"])
 
 
 def _destination(form: EndpointForm) -> Destination:
@@ -249,8 +235,7 @@ def _destination(form: EndpointForm) -> Destination:
     if form.destination is not None:
         given["destination"] = form.destination
     if not given:
-        kinds = ", ".join(DESTINATION_KINDS)
-        raise InvalidInput("url", f"an endpoint needs a url, a handler or a destination of one of the kinds {kinds}")
+        raise InvalidInput("url", f"an endpoint needs a url, a handler or a destination of one of the kinds {_KINDS}")
     first, *others = given
     for other in others:
         if given[other] != given[first]:
@@ -271,7 +256,7 @@ def _guarded(form: EndpointForm, guard: AddressGuard) -> Destination:
         raise InvalidInput("url" if form.url is not None else "destination.url", error.message) from None
 
 
-DESTINATION_KINDS: tuple[str, ...] = tuple(str(one.__struct_config__.tag) for one in get_args(Destination))
+_KINDS = ", ".join(str(one.__struct_config__.tag) for one in get_args(Destination))
 
 
 def destination_from(value: object) -> Destination:
@@ -279,23 +264,8 @@ def destination_from(value: object) -> Destination:
     try:
         destination: Destination = msgspec.convert(value, Destination)
     except msgspec.ValidationError as error:
-        kinds = ", ".join(DESTINATION_KINDS)
-        raise InvalidInput("destination", f"must be of one of the kinds {kinds}, with its fields: {error}") from None
+        raise InvalidInput("destination", f"must be of one of the kinds {_KINDS}, with its fields: {error}") from None
     return destination
-
-
-def _check_name(field: str, name: str) -> None:
-    if not 1 <= len(name) <= rules.NAME_CHARACTERS_MAX:
-        raise InvalidInput(field, f"must be 1 to {rules.NAME_CHARACTERS_MAX} characters, got {len(name)}")
-    check_storable(field, name)
-
-
-def _check_description(text: str) -> None:
-    if len(text) > rules.DESCRIPTION_CHARACTERS_MAX:
-        raise InvalidInput(
-            "description", f"must be at most {rules.DESCRIPTION_CHARACTERS_MAX} characters, got {len(text)}"
-        )
-    check_storable("description", text)
 
 
 def _check_patterns(field: str, patterns: Iterable[str]) -> None:
@@ -327,25 +297,25 @@ def check_signing(signing: str) -> None:
 
 
 def _check_numbers(form: EndpointForm, timeout_seconds_max: float) -> None:
-    low, _ = rules.TIMEOUT_SECONDS
-    _bounded("timeout_seconds", form.timeout_seconds, rules.Bounds((low, timeout_seconds_max)))
-    _bounded("concurrency_max", form.concurrency_max, rules.CONCURRENCY)
-    _bounded("rate_per_second", form.rate_per_second, rules.RATE)
-    _bounded("circuit.failures_max", form.circuit.failures_max, rules.FAILURES)
-    _bounded("circuit.open_seconds", form.circuit.open_seconds, rules.OPEN_SECONDS)
-    _bounded("circuit.disable_after_seconds", form.circuit.disable_after_seconds, rules.DISABLE_AFTER_SECONDS)
+    check_bounds("timeout_seconds", form.timeout_seconds, (rules.TIMEOUT_SECONDS[0], timeout_seconds_max))
+    check_bounds("concurrency_max", form.concurrency_max, rules.CONCURRENCY)
+    check_bounds("rate_per_second", form.rate_per_second, rules.RATE)
+    check_bounds("circuit.failures_max", form.circuit.failures_max, rules.FAILURES)
+    check_bounds("circuit.open_seconds", form.circuit.open_seconds, rules.OPEN_SECONDS)
+    check_bounds("circuit.disable_after_seconds", form.circuit.disable_after_seconds, rules.DISABLE_AFTER_SECONDS)
     if form.slo is not None:
         check_slo(form.slo, "slo.")
 
 
 def check_slo(slo: Slo, where: str = "") -> None:
     """Raise InvalidInput for a target that has no error budget or can never be missed."""
-    _bounded(f"{where}success", slo.success, rules.SUCCESS)
-    _bounded(f"{where}p95_seconds", slo.p95_seconds, rules.P95_SECONDS)
-    _bounded(f"{where}oldest_seconds", slo.oldest_seconds, rules.OLDEST_SECONDS)
+    check_bounds(f"{where}success", slo.success, rules.SUCCESS)
+    check_bounds(f"{where}p95_seconds", slo.p95_seconds, rules.P95_SECONDS)
+    check_bounds(f"{where}oldest_seconds", slo.oldest_seconds, rules.OLDEST_SECONDS)
 
 
-def _bounded(field: str, value: float | None, bounds: rules.Bounds) -> None:
+def check_bounds(field: str, value: float | None, bounds: tuple[float, float]) -> None:
+    """Raise InvalidInput for a value outside of these bounds. None is valid."""
     low, high = bounds
     if value is not None and not low <= value <= high:
         raise InvalidInput(field, f"must be from {low:.15g} to {high:.15g}, got {value:.15g}")

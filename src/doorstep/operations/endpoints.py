@@ -4,7 +4,6 @@ Every change is audited."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.engine import facts
 from doorstep.engine.directory import RACES_MAX, Directory, change_endpoint, create_endpoint, existing, put_circuit
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.action import AuditEntry
+from doorstep.model.action import audit_entry
 from doorstep.model.attempt import Code
 from doorstep.model.endpoint import Circuit, Endpoint, EndpointState, RetryPolicy, SigningSecret
 from doorstep.model.listing import Count, WaitingDeliveries
@@ -25,16 +24,15 @@ from doorstep.model.record import uuid7
 from doorstep.operations.endpoint_rules import (
     EndpointForm,
     EndpointRules,
-    check,
+    check_bounds,
     check_signing,
     new_endpoint,
     new_signing,
-    policy_from,
+    policies_of,
     updated_endpoint,
 )
 from doorstep.policy.circuit import after_success
 from doorstep.policy.classification import DELETED_WHILE_WAITING
-from doorstep.policy.retry import BUILT_IN
 from doorstep.policy.routing import subscribes
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
@@ -111,15 +109,13 @@ class EndpointService:
 
         Conflict if there would be too many secrets, which cannot happen without an overlap.
         """
-        if not 0 <= overlap_seconds <= _OVERLAP_SECONDS_MAX:
-            raise InvalidInput(
-                "overlap_seconds", f"must be from 0 to {_OVERLAP_SECONDS_MAX:.15g}, got {overlap_seconds:.15g}"
-            )
+        check_bounds("overlap_seconds", overlap_seconds, (0, _OVERLAP_SECONDS_MAX))
         if signing is not None:
             check_signing(signing)
         now = self._clock.now()
         until = now + seconds(overlap_seconds) if overlap_seconds else None
-        scheme = signing or _scheme(await self._store.get(Endpoint, org_id, endpoint_id))
+        current = (await self._store.get(Endpoint, org_id, endpoint_id)).signing_secret
+        scheme = signing or ("v1" if current is None else current.scheme)
         secret, verifier = new_signing(endpoint_id, scheme, self._rules.sealer)
 
         def rotated(endpoint: Endpoint) -> Endpoint:
@@ -134,9 +130,7 @@ class EndpointService:
         """Hold the deliveries of an endpoint until it is resumed."""
         check_storable("reason", reason)
 
-        def paused(endpoint: Endpoint) -> Endpoint:
-            return msgspec.structs.replace(existing(endpoint), state=EndpointState.PAUSED, state_reason=reason)
-
+        paused = _in_state(EndpointState.PAUSED, reason)
         return await self._write(org_id, endpoint_id, paused, actor, "endpoint.pause", reason)
 
     async def count_skipped(self, org_id: UUID, endpoint_id: UUID, before: Instant) -> Count:
@@ -159,7 +153,7 @@ class EndpointService:
         Skipped deliveries become dead letters, so that they can still be found; this may take a while. Conflict if the
         endpoint's state changes in the meantime, because the caller did not know about that change.
         """
-        _check_drain(drain_per_second)
+        check_bounds("drain_per_second", drain_per_second, (DRAIN_MIN, DRAIN_MAX))
         check_storable("reason", reason)
         seen = existing(await self._store.get(Endpoint, org_id, endpoint_id))
 
@@ -184,12 +178,52 @@ class EndpointService:
         """Delete an endpoint; its waiting deliveries become dead letters. The reason is for the audit log."""
         check_storable("reason", reason)
 
-        def deleted(endpoint: Endpoint) -> Endpoint:
-            why = f"deleted by {actor}"
-            return msgspec.structs.replace(existing(endpoint), state=EndpointState.DELETED, state_reason=why)
-
+        deleted = _in_state(EndpointState.DELETED, f"deleted by {actor}")
         await self._write(org_id, endpoint_id, deleted, actor, "endpoint.delete", reason)
         await self._dead_letter_all(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING)
+
+    # -- declarations --------------------------------------------------------------------------------------
+
+    async def declare(self, declarations: Sequence[Declaration]) -> None:
+        """Create or update the stored endpoints to match the code of a program.
+
+        Changes by operators are kept (a pause, a new secret, any field) until the declaration in the code changes.
+        """
+        for form, org_id in declarations:
+            await self._declare(form, org_id)
+        if declarations:
+            await self._directory.reload()
+
+    async def _declare(self, form: EndpointForm, org_id: UUID) -> None:
+        generation = 0
+        while True:
+            endpoint_id = uuid5(org_id, f"{form.name}/{generation}")
+            now = self._clock.now()
+            try:
+                known = await self._store.get(Endpoint, org_id, endpoint_id)
+            except NotFound:
+                endpoint, _ = new_endpoint(form, self._rules, endpoint_id=endpoint_id, org_id=org_id, now=now)
+                with suppress(Conflict):  # another process was faster: read the endpoint that it created
+                    await create_endpoint(self._store, _with_digest(endpoint, form, self._rules), _ACTOR)
+                continue
+            if known.state is not EndpointState.DELETED:
+                return await self._update_declared(known, form)
+            generation += 1  # it was deleted and is declared again: a new endpoint with its own history
+
+    async def _update_declared(self, known: Endpoint, form: EndpointForm) -> None:
+        declared = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name != "signing"}
+
+        def changed(endpoint: Endpoint) -> Endpoint | None:
+            if endpoint.declared == _digest(form, self._rules.standard):
+                return None
+            return _with_digest(updated_endpoint(endpoint, declared, self._rules), form, self._rules)
+
+        now = self._clock.now()
+        await change_endpoint(
+            self._store, known.org_id, known.endpoint_id, changed, actor=_ACTOR, action="endpoint.declare", now=now
+        )
+
+    # -- writing -------------------------------------------------------------------------------------------
 
     async def _write(
         self,
@@ -219,18 +253,16 @@ class EndpointService:
         be resumed."""
         why = f"Skipped on resume: accepted before {to_iso(before)}."
         count = await self._dead_letter_all(endpoint.endpoint_id, Code.SKIPPED, why, before)
-        await self._store.write(
-            [],
-            AuditEntry(
-                at=self._clock.now(),
-                org_id=endpoint.org_id,
-                actor=actor,
-                action="endpoint.skip",
-                subjects=(str(endpoint.endpoint_id),),
-                result=f"{count} skipped",
-                reason=f"{why} {reason}".rstrip(),
-            ),
+        entry = audit_entry(
+            self._clock.now(),
+            endpoint.org_id,
+            actor,
+            "endpoint.skip",
+            endpoint.endpoint_id,
+            result=f"{count} skipped",
+            reason=f"{why} {reason}".rstrip(),
         )
+        await self._store.write([], entry)
 
     async def _close_circuit(self, endpoint: Endpoint) -> None:
         """Close the circuit. Otherwise the next failure, after days of failures, would disable the endpoint again."""
@@ -253,6 +285,11 @@ class EndpointService:
             count += len(moved.moves)
             if not moved.moves:  # a short batch may only mean that some deliveries were claimed meanwhile
                 return count
+
+
+def _in_state(state: EndpointState, reason: str) -> Callable[[Endpoint], Endpoint]:
+    """A change of an endpoint to another state."""
+    return lambda endpoint: msgspec.structs.replace(existing(endpoint), state=state, state_reason=reason)
 
 
 def outgoing(secrets: tuple[SigningSecret, ...], now: Instant, until: Instant | None) -> tuple[SigningSecret, ...]:
@@ -281,22 +318,12 @@ def _check_room(kept: tuple[SigningSecret, ...]) -> None:
         )
 
 
-def _scheme(endpoint: Endpoint) -> str:
-    current = endpoint.signing_secret
-    return "v1" if current is None else current.scheme
-
-
 def _check_version(endpoint: Endpoint, version: int | None) -> None:
     if version is not None and version != endpoint.version:
         raise Conflict(
             f"endpoint {endpoint.endpoint_id} is at version {endpoint.version}, got {version}; "
             "read it again and repeat the change if it still applies"
         )
-
-
-def _check_drain(per_second: float | None) -> None:
-    if per_second is not None and not DRAIN_MIN <= per_second <= DRAIN_MAX:
-        raise InvalidInput("drain_per_second", f"must be from {DRAIN_MIN:g} to {DRAIN_MAX:g}, got {per_second:g}")
 
 
 def _check_same_state(endpoint: Endpoint, seen: Endpoint) -> None:
@@ -323,58 +350,6 @@ class Declaration(NamedTuple):
     org_id: UUID
 
 
-async def declare(
-    store: Store, directory: Directory, clock: Clock, rules: EndpointRules, declarations: list[Declaration]
-) -> None:
-    """Create or update the stored endpoints to match the code.
-
-    Changes by operators are kept (a pause, a new secret, any field) until the declaration in the code changes.
-    """
-    for one in declarations:
-        await _declare(store, clock, rules, one)
-    if declarations:
-        await directory.reload()
-
-
-async def _declare(store: Store, clock: Clock, rules: EndpointRules, declaration: Declaration) -> None:
-    form, org_id = declaration
-    generation = 0
-    while True:
-        endpoint_id = uuid5(org_id, f"{form.name}/{generation}")
-        try:
-            known = await store.get(Endpoint, org_id, endpoint_id)
-        except NotFound:
-            endpoint, _ = new_endpoint(form, rules, endpoint_id=endpoint_id, org_id=org_id, now=clock.now())
-            with contextlib.suppress(Conflict):  # another process was faster: read the endpoint that it created
-                await create_endpoint(store, _with_digest(endpoint, form, rules), _ACTOR)
-            continue
-        if known.state is not EndpointState.DELETED:
-            await _update_declared(store, clock, rules, known, form)
-            return
-        generation += 1  # it was deleted and is declared again: a new endpoint with its own history
-
-
-async def _update_declared(
-    store: Store, clock: Clock, rules: EndpointRules, known: Endpoint, form: EndpointForm
-) -> None:
-    declared = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name != "signing"}
-
-    def changed(endpoint: Endpoint) -> Endpoint | None:
-        if endpoint.declared == _digest(form, rules.standard):
-            return None
-        return _with_digest(updated_endpoint(endpoint, declared, rules), form, rules)
-
-    await change_endpoint(
-        store, known.org_id, known.endpoint_id, changed, actor=_ACTOR, action="endpoint.declare", now=clock.now()
-    )
-
-
-def check_form(form: EndpointForm, timeout_seconds_max: float) -> None:
-    """Raise InvalidInput, which names the field, for every error that can be found before the store is open."""
-    check(form, timeout_seconds_max)
-    _with_policies(form, BUILT_IN["standard"])
-
-
 def _with_digest(endpoint: Endpoint, form: EndpointForm, rules: EndpointRules) -> Endpoint:
     return msgspec.structs.replace(endpoint, declared=_digest(form, rules.standard))
 
@@ -385,22 +360,13 @@ def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
 
     A setting added by a later version is included only if it is set, so that an upgrade does not change every digest.
     """
-    declared, defaults = (msgspec.to_builtins(one) for one in (_with_policies(form, standard), EndpointForm(name="")))
+    resolved = msgspec.structs.replace(form, **policies_of(form, standard))
+    declared, defaults = (msgspec.to_builtins(one) for one in (resolved, EndpointForm(name="")))
     digested = {
         name: value for name, value in declared.items() if name in _DIGESTED_SINCE_0_1_0 or value != defaults[name]
     }
     content = msgspec.json.encode(digested, order="sorted")
     return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
-
-
-def _with_policies(form: EndpointForm, standard: RetryPolicy) -> EndpointForm:
-    return msgspec.structs.replace(
-        form,
-        policy=None if form.policy is None else policy_from(form.policy, standard),
-        policy_by_event_type={
-            pattern: policy_from(policy, standard) for pattern, policy in form.policy_by_event_type.items()
-        },
-    )
 
 
 class EndpointNames:

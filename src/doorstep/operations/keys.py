@@ -15,7 +15,7 @@ from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.listing import KeysByDigest, OrgKeys, Orgs
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.model.record import uuid7
-from doorstep.stores.limits import check_storable, key_by_id
+from doorstep.stores.limits import check_name, check_storable, key_by_id
 from doorstep.stores.store import Put, Store
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class ApiKeys:
     ) -> tuple[ApiKey, str]:
         """Create a key. Returns its record and the key itself, which is not stored."""
         now = self._clock.now()
-        _check_name(name)
+        check_name("name", name, _NAME_CHARACTERS_MAX)
         if expires_at is not None and expires_at <= now:
             raise InvalidInput("expires_at", "must be in the future")
         if sum(key.is_valid(now) for key in await self._store.find(org_id, OrgKeys())) >= _VALID_MAX:
@@ -154,7 +154,7 @@ class ApiKeys:
     async def create_org(self, name: str, caller: ApiKey) -> tuple[Org, ApiKey, str]:
         """Create an organization with its first admin key. This is audited in the caller's organization and in the new
         one."""
-        _check_name(name)
+        check_name("name", name, _NAME_CHARACTERS_MAX)
         now = self._clock.now()
         org = Org(org_id=uuid7(now), name=name, created_at=now)
         entry = audit_entry(now, caller.org_id, caller.prefix, "org.create", org.org_id, result=org.name)
@@ -172,12 +172,6 @@ def _put(cache: dict[bytes, T], digest: bytes, value: T) -> None:
 
 def _entry(key: ApiKey, at: Instant, actor: str, action: str, result: str, reason: str = "") -> AuditEntry:
     return audit_entry(at, key.org_id, actor, action, key.key_id, result=result, reason=reason)
-
-
-def _check_name(name: str) -> None:
-    if not 1 <= len(name) <= _NAME_CHARACTERS_MAX:
-        raise InvalidInput("name", f"must be 1 to {_NAME_CHARACTERS_MAX} characters, got {len(name)}")
-    check_storable("name", name)
 
 
 _PREFIX_CHARACTERS = 12

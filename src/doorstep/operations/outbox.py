@@ -1,25 +1,28 @@
 """The outbox: posting messages, and operators' actions on rejected ones. `services/forwarder.py` accepts the
-messages."""
+messages.
+
+`Host` is the part of class Doorstep that the outbox, batches and pipelines use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, Unpack
 from uuid import UUID
 
 from doorstep.clock import Clock, Instant
-from doorstep.engine.accept import Draft, check
+from doorstep.config import Settings
+from doorstep.engine.accept import Draft, Options, check
+from doorstep.engine.directory import Directory
 from doorstep.errors import InvalidInput
+from doorstep.loop_binding import LoopBinding
 from doorstep.model.action import AuditEntry, audit_entry
 from doorstep.model.listing import RejectedMessages
 from doorstep.model.outbox import OutboxMessage, OutboxOptions, Posted
 from doorstep.model.record import uuid7
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
-
-if TYPE_CHECKING:
-    from doorstep.operations.host import Host
-
+from doorstep.telemetry.facts import Telemetry
 
 RETRY, DISCARD = "outbox.retry", "outbox.discard"
 """The actions in the audit log."""
@@ -59,6 +62,42 @@ class OutboxService:
         check_storable("actor", actor)
         check_storable("reason", reason)
         return audit_entry(self._clock.now(), self._default_org, actor, action, result="", reason=reason)
+
+
+class OpenComponents(Protocol):
+    """Some of the components of an open store; see components.py."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def directory(self) -> Directory: ...
+    @property
+    def outbox(self) -> OutboxService: ...
+
+    def wake_dispatcher(self) -> None:
+        """Wake the dispatcher, because deliveries may be due."""
+
+
+class Host(Protocol):
+    """The part of a Doorstep that pipelines, batches and the outbox use."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def telemetry(self) -> Telemetry: ...
+    @property
+    def binding(self) -> LoopBinding[Any]: ...
+    @property
+    def components(self) -> OpenComponents:
+        """Access the components only inside `binding.call`: they are rebuilt each time the store is opened."""
+
+    def wake(self) -> None:
+        """Hint that there may be messages in the outbox."""
+
+    def send(self, event_type: str, payload: object, *, connection: Any = ..., **options: Unpack[Options]) -> Any:
+        """Accept an event; with a `connection`, post it in that connection's transaction."""
 
 
 class Outbox:

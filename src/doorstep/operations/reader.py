@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -43,7 +43,7 @@ from doorstep.model.listing import (
 )
 from doorstep.model.rollup import HOUR
 from doorstep.policy.circuit import why_held
-from doorstep.stores import cursor as cursors
+from doorstep.stores.limits import ID_MAX, KEY_MAX, read_cursor, write_cursor
 from doorstep.stores.store import Store
 
 T = TypeVar("T")
@@ -283,9 +283,7 @@ class Reader:
         """Each delivery with its endpoint and, if it is held, the reason. All endpoints are read together."""
         endpoints = await self._endpoints(org_id, (one.endpoint_id for one in deliveries))
         waiting = {one.endpoint_id for one in deliveries if one.state is DeliveryState.PENDING}
-        circuits = {one: Circuit(endpoint_id=one) for one in waiting}
-        if waiting:
-            circuits |= {one.endpoint_id: one for one in await self._store.get_many(Circuit, org_id, list(waiting))}
+        circuits = await circuits_of(self._store, org_id, waiting) if waiting else {}
         return [
             Described(one, endpoints[one.endpoint_id], _held(one, endpoints[one.endpoint_id], circuits))
             for one in deliveries
@@ -398,6 +396,12 @@ class DescribedCause(NamedTuple):
         return f"{self.group.cause:016x}"
 
 
+async def circuits_of(store: Store, org_id: UUID | None, endpoint_ids: Collection[UUID]) -> dict[UUID, Circuit]:
+    """The circuits of these endpoints. An endpoint that never failed has no stored circuit and gets a closed one."""
+    stored = await store.get_many(Circuit, org_id, list(endpoint_ids))
+    return {one: Circuit(endpoint_id=one) for one in endpoint_ids} | {one.endpoint_id: one for one in stored}
+
+
 def _or_level(count: Count, level: int) -> Count:
     return count if count.exact else Count(level, exact=True)
 
@@ -419,7 +423,7 @@ def checked_limit(limit: int) -> int:
 
 def page_of_sorted(placed: Sequence[tuple[Place, T]], keys: int, cursor: str | None, limit: int) -> Page[T]:
     """A page of an in-memory list that is sorted by place. Each place consists of `keys` numbers and an id."""
-    after = cursors.read(cursor, *[cursors.KEY_MAX] * keys, cursors.ID_MAX)
+    after = read_cursor(cursor, *[KEY_MAX] * keys, ID_MAX)
     ahead = [one for one in placed if after is None or one[0] > after]
-    more = cursors.write(*ahead[limit - 1][0]) if len(ahead) > limit else None
+    more = write_cursor(*ahead[limit - 1][0]) if len(ahead) > limit else None
     return Page(tuple(item for _, item in ahead[:limit]), more)

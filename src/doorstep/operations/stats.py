@@ -25,7 +25,7 @@ from doorstep.model.listing import BusiestEndpoints, EndpointFilter, Page, Unhea
 from doorstep.model.org import Org
 from doorstep.model.rollup import HOUR, MINUTE, TREND, TTD, Figures, Span
 from doorstep.operations.endpoint_rules import check_slo
-from doorstep.operations.reader import Reader
+from doorstep.operations.reader import Reader, circuits_of
 from doorstep.policy.reports import (
     BUDGET_FIGURES,
     BUDGET_WINDOW,
@@ -114,9 +114,9 @@ class Reporter:
             self._over(org_id, ids, window.step * window.steps, HEALTH), self._waiting_since(org_id, ids)
         )
         levels = await self._store.figures(org_id, ids, names=LEVELS)
-        circuits = {one.endpoint_id: one for one in await self._store.get_many(Circuit, org_id, ids)}
+        circuits = await circuits_of(self._store, org_id, ids)
         return [
-            Health(one, recent[key], levels[key], circuits.get(key) or Circuit(endpoint_id=key), waiting.get(key))
+            Health(one, recent[key], levels[key], circuits[key], waiting.get(key))
             for one, key in zip(endpoints, ids, strict=True)
         ]
 
@@ -231,21 +231,16 @@ class Busiest:
         if not self._selected or not 0 <= now - self._selected_at < MINUTE:  # the clock may be set back
             self._selected = await self._store.find(None, BusiestEndpoints(limit=self._most))
             self._selected_at = now
-        known = [endpoint for key in self._selected if (endpoint := self._directory.endpoint(key))]
-        return await self._of(known) if known else ()
-
-    async def _of(self, endpoints: Sequence[Endpoint]) -> tuple[EndpointFigures, ...]:
+        endpoints = [endpoint for key in self._selected if (endpoint := self._directory.endpoint(key))]
+        if not endpoints:
+            return ()
         ids = [one.endpoint_id for one in endpoints]
         figures = await self._store.figures(None, ids)
-        circuits = {one.endpoint_id: one for one in await self._store.get_many(Circuit, None, ids)}
+        circuits = await circuits_of(self._store, None, ids)
         return tuple(
-            EndpointFigures(one, figures[key], _is_open(circuits.get(key)))
+            EndpointFigures(one, figures[key], circuits[key].state is not CircuitState.CLOSED)
             for one, key in zip(endpoints, ids, strict=True)
         )
-
-
-def _is_open(circuit: Circuit | None) -> bool:
-    return circuit is not None and circuit.state is not CircuitState.CLOSED
 
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from doorstep.model.event import EventView
 from doorstep.model.listing import Count, Page
 from doorstep.model.record import uuid7
 from doorstep.operations.endpoint_rules import EndpointForm, HandlerFields, PolicyForm, check_function, form_from
-from doorstep.operations.host import Host
+from doorstep.operations.outbox import Host
 from doorstep.operations.reader import checked_limit
 from doorstep.pipelines import transitions
 from doorstep.pipelines.plan import NEVER_OPENS, Gate, Plan, Stage
@@ -262,20 +262,16 @@ class Pipeline:
         The decision applies to one gate: `gate`, or by default the gate at which the entity is waiting when this is
         called.
         """
-
-        def approved(entity: Entity, now: Instant) -> EntityWrite:
-            return transitions.approved(self.plan, entity, actor, now, uuid7(now))
-
-        return await self._decide(entity_id, gate, approved)
+        return await self._decide(
+            entity_id, gate, lambda entity, now: transitions.approved(self.plan, entity, actor, now, uuid7(now))
+        )
 
     async def reject(self, entity_id: EntityId, actor: str, reason: str = "", *, gate: str | None = None) -> Entity:
         """Reject an entity at its gate, which makes it a dead letter; audited. Raises Conflict if it is waiting at no
         gate or at a different one."""
-
-        def rejected(entity: Entity, now: Instant) -> EntityWrite:
-            return transitions.rejected(self.plan, entity, actor, reason, now)
-
-        return await self._decide(entity_id, gate, rejected)
+        return await self._decide(
+            entity_id, gate, lambda entity, now: transitions.rejected(self.plan, entity, actor, reason, now)
+        )
 
     async def retry(self, entity_id: EntityId, actor: str, reason: str = "") -> Entity:
         """Restart an entity from the first stage, with its error cleared and a new event; audited.
@@ -319,9 +315,8 @@ class Pipeline:
 
     async def _is_arrival(self, event_id: UUID) -> bool:
         with suppress(NotFound):
-            return (
-                await self._opened.components.store.get(EventView, self._org_id, event_id)
-            ).event.event_type == self.arrival
+            view = await self._opened.components.store.get(EventView, self._org_id, event_id)
+            return view.event.event_type == self.arrival
         return False
 
     async def _decide(

@@ -148,7 +148,7 @@ class Plan:
         odd = [name for name in (self.name, *names) if not _NAME.fullmatch(name)]
         if odd:
             raise ConfigError(
-                f"{odd[0][:70]!r} is not a valid name for a pipeline or a status; use letters, digits and _ (64 at most)"
+                f"{odd[0][:70]!r} is not a valid name for a pipeline or a status; use at most 64 letters, digits and _"
             )
         if twice:
             raise ConfigError(f"pipeline {self.name!r} uses {twice[0]!r} for two statuses; give one another name")

@@ -25,7 +25,7 @@ from doorstep.loop_binding import Pin
 from doorstep.model.attempt import Failure, Reply
 from doorstep.model.entity import Entity
 from doorstep.model.record import uuid7
-from doorstep.operations.host import Host
+from doorstep.operations.outbox import Host
 from doorstep.pipelines import transitions
 from doorstep.pipelines.plan import Plan, Stage
 from doorstep.pipelines.transitions import EntityWrite, StageFailure

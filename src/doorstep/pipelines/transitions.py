@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from doorstep.clock import Instant, to_iso
-from doorstep.model.action import AuditEntry
+from doorstep.model.action import AuditEntry, audit_entry
 from doorstep.model.delivery import IllegalTransition
 from doorstep.model.entity import Entity, EntityChange, Phase
 from doorstep.model.outbox import OutboxMessage, OutboxOptions
@@ -217,12 +217,5 @@ def _audited(write: EntityWrite, action: str, actor: str, now: Instant, reason: 
 
 
 def _audit_entry(entity: Entity, action: str, actor: str, now: Instant, reason: str) -> AuditEntry:
-    return AuditEntry(
-        at=now,
-        org_id=entity.org_id,
-        actor=actor,
-        action=action,
-        subjects=(entity.pipeline, entity.entity_id),
-        result=entity.status,
-        reason=reason,
-    )
+    subjects = (entity.pipeline, entity.entity_id)
+    return audit_entry(now, entity.org_id, actor, action, *subjects, result=entity.status, reason=reason)

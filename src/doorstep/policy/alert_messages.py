@@ -45,51 +45,51 @@ def channel_test_message(name: str, at: int, console: str) -> AlertMessage:
     return AlertMessage(title, f"{text}\n{console}", console, body, good=True)
 
 
-def payload_for(means: ChannelKind, words: AlertMessage) -> bytes:
+def payload_for(means: ChannelKind, message: AlertMessage) -> bytes:
     """A message in the format of its channel."""
-    subject = f"[Doorstep] {words.title}"
+    subject = f"[Doorstep] {message.title}"
     match means:
         case ChannelKind.WEBHOOK:
-            shape: dict[str, Any] = words.body
+            shape: dict[str, Any] = message.body
         case ChannelKind.SLACK:
-            shape = {"text": for_slack(f"*{subject}*\n{words.text}")}
+            shape = {"text": for_slack(f"*{subject}*\n{message.text}")}
         case ChannelKind.EMAIL:
-            shape = {"subject": subject, "text": words.text}
+            shape = {"subject": subject, "text": message.text}
         case ChannelKind.APPRISE:
-            kind = "success" if words.good else "failure"
-            shape = {"title": without_markup(subject), "body": without_markup(words.text), "type": kind}
+            kind = "success" if message.good else "failure"
+            shape = {"title": without_markup(subject), "body": without_markup(message.text), "type": kind}
     return msgspec.json.encode(shape)
 
 
 def operational_payload(incident: Incident) -> bytes:
     """An incident as an ordinary event of its organization."""
     data = {
-        "endpoint_id": None if incident.endpoint_id is None else str(incident.endpoint_id),
+        "endpoint_id": incident.endpoint_id,
         "error_code": incident.code,
         "error_reason": incident.reason,
-        "delivery_id": None if incident.delivery_id is None else str(incident.delivery_id),
-        "event_id": None if incident.event_id is None else str(incident.event_id),
+        "delivery_id": incident.delivery_id,
+        "event_id": incident.event_id,
         "event_type": incident.event_type,
         "attempts": incident.attempts,
     }
-    return msgspec.json.encode({"type": incident.kind.value, "timestamp": to_iso(incident.at), "data": data})
+    return msgspec.json.encode({"type": incident.kind, "timestamp": to_iso(incident.at), "data": data})
 
 
 def data_of(alert: Alert) -> dict[str, Any]:
     """An alert as data for programs."""
     return {
-        "alert_id": str(alert.alert_id),
-        "rule": alert.rule.value,
+        "alert_id": alert.alert_id,
+        "rule": alert.rule,
         "state": "open" if alert.is_open else "recovered",
-        "endpoint_id": None if alert.endpoint_id is None else str(alert.endpoint_id),
+        "endpoint_id": alert.endpoint_id,
         "endpoint_name": alert.endpoint_name,
         "error_code": alert.code,
         "error_reason": alert.reason,
         "value": alert.value,
         "threshold": alert.threshold,
         "count": alert.count,
-        "delivery_id": None if alert.delivery_id is None else str(alert.delivery_id),
-        "event_id": None if alert.event_id is None else str(alert.event_id),
+        "delivery_id": alert.delivery_id,
+        "event_id": alert.event_id,
         "event_type": alert.event_type,
         "opened_at": to_iso(alert.opened_at),
         "ended_at": None if alert.ended_at is None else to_iso(alert.ended_at),
@@ -123,14 +123,6 @@ def _title_of_end(alert: Alert) -> str:
 
 def _about(alert: Alert, words: str) -> str:
     return f"{one_line(alert.endpoint_name)}: {words}" if alert.endpoint_name else words
-
-
-def _measured(rule: Rule, value: float) -> str:
-    return percent(value) if rule is Rule.FAILURE_RATE else f"{value:.1f}".removesuffix(".0")
-
-
-def _threshold(rule: Rule, value: float) -> str:
-    return percent_as_set(value) if rule is Rule.FAILURE_RATE else f"{value:.15g}"
 
 
 _FIRED: dict[Rule, Callable[[float], str]] = {
@@ -167,7 +159,10 @@ def _lines(alert: Alert, news: News) -> list[str]:
     if alert.event_type:
         lines.append(f"Event: {alert.event_type} {alert.event_id}")
     if alert.threshold is not None and alert.value is not None:
-        measured, threshold = _measured(alert.rule, alert.value), _threshold(alert.rule, alert.threshold)
+        if alert.rule is Rule.FAILURE_RATE:
+            measured, threshold = percent(alert.value), percent_as_set(alert.threshold)
+        else:
+            measured, threshold = f"{alert.value:.1f}".removesuffix(".0"), f"{alert.threshold:.15g}"
         lines.append(f"Measured {measured}, threshold {threshold}.")
     return lines
 

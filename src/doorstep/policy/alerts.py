@@ -15,7 +15,18 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND, Instant, seconds
 from doorstep.errors import Overloaded
-from doorstep.model.alert import MEASURED, OCCURRENCES, Alert, AlertRule, ChannelTest, Ending, Rule, Silence, subject_of
+from doorstep.model.alert import (
+    MEASURED,
+    OCCURRENCES,
+    Alert,
+    AlertRule,
+    ChannelTest,
+    Ending,
+    Problem,
+    Rule,
+    Silence,
+    subject_of,
+)
 from doorstep.model.record import Record
 
 OVER_AT = 0.8
@@ -49,20 +60,13 @@ class News(StrEnum):
     """The alert ended; `ended_because` says why."""
 
 
-class Observation(Record, frozen=True, kw_only=True):
+class Observation(Problem, frozen=True, kw_only=True):
     """The state of one subject at one moment."""
 
     rule: Rule
     on: bool
-    endpoint_id: UUID | None = None
     endpoint_name: str = ""
-    cause: int | None = None
     value: float | None = None
-    code: str = ""
-    reason: str = ""
-    delivery_id: UUID | None = None
-    event_id: UUID | None = None
-    event_type: str = ""
 
     @property
     def subject(self) -> str:
@@ -137,11 +141,11 @@ def failing(succeeded: int, failed: int, rule: AlertRule, was_on: bool) -> tuple
 # -- changes of an alert ------------------------------------------------------------------------------
 
 
-def after(known: Alert | None, sight: Observation, rules: Rules, now: Instant, new_id: UUID) -> Step | None:
+def after(known: Alert | None, observation: Observation, rules: Rules, now: Instant, new_id: UUID) -> Step | None:
     """The step after an observation; None if nothing changes. `known` is the newest alert of its subject."""
-    rule = rules.of(sight.rule, sight.endpoint_id)
-    if sight.on and rule.enabled:
-        return _told_if_due(_open(known, sight, rule, now, new_id), known, rules, now)
+    rule = rules.of(observation.rule, observation.endpoint_id)
+    if observation.on and rule.enabled:
+        return _told_if_due(_open(known, observation, rule, now, new_id), known, rules, now)
     if known is None or not known.is_open:
         return None
     return ended(known, Ending.RECOVERED if rule.enabled else Ending.RULE_CHANGED, rules, now)
@@ -169,57 +173,55 @@ def _counts_more(alert: Alert, rule: AlertRule, now: Instant) -> bool:
     return alert.is_open and (not alert.told or now < _cooled_at(alert.opened_at, rule))
 
 
-def _open(known: Alert | None, sight: Observation, rule: AlertRule, now: Instant, new_id: UUID) -> Alert:
+def _open(known: Alert | None, observation: Observation, rule: AlertRule, now: Instant, new_id: UUID) -> Alert:
     if known is None:
-        return _new(sight, rule, now, new_id)
-    if sight.rule in OCCURRENCES:
-        return _counted(known, sight, now) if _counts_more(known, rule, now) else _new(sight, rule, now, new_id)
+        return _new(observation, rule, now, new_id)
+    if observation.rule in OCCURRENCES:
+        return (
+            _counted(known, observation, now)
+            if _counts_more(known, rule, now)
+            else _new(observation, rule, now, new_id)
+        )
     if known.is_open:
-        return _still_seen(known, sight, rule, now)
+        return _still_seen(known, observation, rule, now)
     if known.told:
-        back = _counted(known, sight, now)
+        back = _counted(known, observation, now)
         return replace(back, ended_at=None, ended_because=None, threshold=_threshold(rule))
     if known.told_at is not None and now < _cooled_at(known.told_at, rule):
-        return _back(known, sight, rule, now)
-    return _new(sight, rule, now, new_id)
+        return _back(known, observation, rule, now)
+    return _new(observation, rule, now, new_id)
 
 
-def _new(sight: Observation, rule: AlertRule, now: Instant, new_id: UUID) -> Alert:
+def _new(observation: Observation, rule: AlertRule, now: Instant, new_id: UUID) -> Alert:
     return Alert(
         alert_id=new_id,
         org_id=rule.org_id,
-        rule=sight.rule,
+        rule=observation.rule,
         opened_at=now,
         seen_at=now,
-        endpoint_id=sight.endpoint_id,
-        endpoint_name=sight.endpoint_name,
-        cause=sight.cause,
-        value=sight.value,
+        endpoint_name=observation.endpoint_name,
+        value=observation.value,
         threshold=_threshold(rule),
-        code=sight.code,
-        reason=sight.reason,
-        delivery_id=sight.delivery_id,
-        event_id=sight.event_id,
-        event_type=sight.event_type,
+        **observation.details,
     )
 
 
-def _back(over: Alert, sight: Observation, rule: AlertRule, now: Instant) -> Alert:
+def _back(over: Alert, observation: Observation, rule: AlertRule, now: Instant) -> Alert:
     """Reopen an alert whose end was announced, within its cooldown. It remains one entry in the list, but its next
     announcement and its acknowledgement refer to the new occurrence."""
-    new = _new(sight, rule, now, over.alert_id)
+    new = _new(observation, rule, now, over.alert_id)
     return replace(new, count=over.count + 1, told_at=over.told_at, version=over.version)
 
 
-def _counted(alert: Alert, sight: Observation, now: Instant) -> Alert:
+def _counted(alert: Alert, observation: Observation, now: Instant) -> Alert:
     """Count another occurrence. The text remains that of the first occurrence, which is the announced one."""
-    return replace(alert, count=alert.count + 1, seen_at=now, value=sight.value)
+    return replace(alert, count=alert.count + 1, seen_at=now, value=observation.value)
 
 
-def _still_seen(alert: Alert, sight: Observation, rule: AlertRule, now: Instant) -> Alert:
-    if sight.rule not in MEASURED or now < alert.seen_at + SEEN_EVERY:
+def _still_seen(alert: Alert, observation: Observation, rule: AlertRule, now: Instant) -> Alert:
+    if observation.rule not in MEASURED or now < alert.seen_at + SEEN_EVERY:
         return alert
-    return replace(alert, seen_at=now, value=sight.value, threshold=_threshold(rule))
+    return replace(alert, seen_at=now, value=observation.value, threshold=_threshold(rule))
 
 
 def _threshold(rule: AlertRule) -> float | None:

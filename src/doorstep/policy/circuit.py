@@ -7,7 +7,7 @@ closed ──(failures_max in a row)──▶ open ──(open_seconds)──▶
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from doorstep.clock import SECOND, Instant, seconds, to_iso
 from doorstep.model.delivery import Delivery, DeliveryState
@@ -26,32 +26,25 @@ def after_success(circuit: Circuit, now: Instant) -> Circuit:
     if circuit.state is CircuitState.CLOSED:
         if not circuit.failures:
             return circuit
-        return msgspec.structs.replace(circuit, failures=0, failing_since=None, until=None)
+        return replace(circuit, failures=0, failing_since=None, until=None)
     return Circuit(endpoint_id=circuit.endpoint_id, changed_at=now, version=circuit.version)
 
 
 def after_failure(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
     """The circuit after one more failure. Failures that arrive while the circuit is open do not prolong the pause."""
-    counted = msgspec.structs.replace(
-        circuit, failures=circuit.failures + 1, failing_since=_failing_since(circuit, now)
-    )
+    counted = replace(circuit, failures=circuit.failures + 1, failing_since=_failing_since(circuit, now))
     trips = circuit.state is CircuitState.CLOSED and counted.failures >= rules.failures_max
     if circuit.state is CircuitState.HALF_OPEN or trips:
-        return _opened(counted, rules, now)
-    return msgspec.structs.replace(counted, until=now) if circuit.state is CircuitState.CLOSED else counted
+        until = now + seconds(rules.open_seconds)
+        return replace(counted, state=CircuitState.OPEN, changed_at=now, until=until)
+    return replace(counted, until=now) if circuit.state is CircuitState.CLOSED else counted
 
 
 def after_uncounted(circuit: Circuit, now: Instant) -> Circuit:
     """The circuit after a failure that says nothing about the endpoint. If it was a probe, another may start now."""
     if circuit.state is CircuitState.HALF_OPEN:
-        return msgspec.structs.replace(circuit, until=now)
+        return replace(circuit, until=now)
     return circuit
-
-
-def _opened(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
-    return msgspec.structs.replace(
-        circuit, state=CircuitState.OPEN, changed_at=now, until=now + seconds(rules.open_seconds)
-    )
 
 
 def probing(circuit: Circuit, now: Instant, lost_after: Instant) -> Circuit | None:
@@ -59,9 +52,7 @@ def probing(circuit: Circuit, now: Instant, lost_after: Instant) -> Circuit | No
     if circuit.state is CircuitState.CLOSED or circuit.until is None or now < circuit.until:
         return None
     since = _failing_since(circuit, now)
-    return msgspec.structs.replace(
-        circuit, state=CircuitState.HALF_OPEN, changed_at=now, until=lost_after, failing_since=since
-    )
+    return replace(circuit, state=CircuitState.HALF_OPEN, changed_at=now, until=lost_after, failing_since=since)
 
 
 def allowance(circuit: Circuit | None, now: Instant) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from typing import NamedTuple
 
 from doorstep.clock import SECOND, Instant, from_datetime
 from doorstep.model.attempt import Category, Code, Failure, Outcome, Reply
@@ -13,50 +14,50 @@ from doorstep.model.endpoint import Endpoint
 
 _TRANSIENT, _PERMANENT = Category.TRANSIENT, Category.PERMANENT
 
-CATEGORY: dict[str, Category] = {
-    Code.TIMEOUT: _TRANSIENT,
-    Code.CONNECTION: _TRANSIENT,
-    Code.DNS: _TRANSIENT,
-    Code.RATE_LIMIT: _TRANSIENT,
-    Code.SERVICE_UNAVAILABLE: _TRANSIENT,
-    Code.REQUEST_TIMEOUT: _TRANSIENT,
-    Code.TOO_EARLY: _TRANSIENT,
-    Code.HANDLER_ERROR: _TRANSIENT,
-    Code.HANDLER_CRASHED: _TRANSIENT,
-    Code.WORKER_LOST: _TRANSIENT,
-    Code.BAD_RESPONSE: _TRANSIENT,
-    Code.AUTH_FAILED: _PERMANENT,
-    Code.NOT_FOUND: _PERMANENT,
-    Code.GONE: _PERMANENT,
-    Code.INVALID_FORMAT: _PERMANENT,
-    Code.BATCH_REJECTED: _PERMANENT,
-    Code.TLS: _PERMANENT,
-    Code.BLOCKED: _PERMANENT,
-    Code.REDIRECT: _PERMANENT,
-    Code.REJECTED: _PERMANENT,
-    Code.ABORTED: _PERMANENT,
-    Code.RECIPIENT_REFUSED: _PERMANENT,  # unless the transport reports it as temporary
-    Code.EXPIRED: _PERMANENT,
-    Code.ENDPOINT_DELETED: _PERMANENT,
-    Code.NO_HANDLER: _TRANSIENT,  # during a deployment, another worker may have the handler
-    Code.NO_PLACE: _TRANSIENT,  # other messages used up the capacity
-    Code.UNSEALABLE: _TRANSIENT,  # this worker runs with a different secret key
-}
-"""The built-in category of each code; an unknown code is retried."""
 
-_BLAMELESS = frozenset(
-    {
-        Code.INVALID_FORMAT,
-        Code.BATCH_REJECTED,
-        Code.WORKER_LOST,
-        Code.ABORTED,
-        Code.RECIPIENT_REFUSED,
-        Code.NO_HANDLER,
-        Code.NO_PLACE,
-        Code.UNSEALABLE,
-    }
-)
-"""Codes that say nothing about the health of the endpoint, so its circuit does not count them."""
+class Meaning(NamedTuple):
+    """The built-in meaning of a code."""
+
+    category: Category
+    reason: str = "The receiver returned {status}."
+    """The reason for a response with an HTTP status, as a sentence for people."""
+    blames_endpoint: bool = True
+    """False if the code says nothing about the health of the endpoint. Its circuit does not count such failures."""
+
+
+MEANINGS: dict[str, Meaning] = {
+    Code.TIMEOUT: Meaning(_TRANSIENT),
+    Code.CONNECTION: Meaning(_TRANSIENT),
+    Code.DNS: Meaning(_TRANSIENT),
+    Code.RATE_LIMIT: Meaning(_TRANSIENT, "The receiver asks to slow down ({status})."),
+    Code.SERVICE_UNAVAILABLE: Meaning(_TRANSIENT, "The receiver could not handle the request ({status})."),
+    Code.REQUEST_TIMEOUT: Meaning(_TRANSIENT, "The receiver timed out while waiting for the request ({status})."),
+    Code.TOO_EARLY: Meaning(_TRANSIENT, "The receiver asks to try again later ({status})."),
+    Code.HANDLER_ERROR: Meaning(_TRANSIENT),
+    Code.HANDLER_CRASHED: Meaning(_TRANSIENT),
+    Code.WORKER_LOST: Meaning(_TRANSIENT, blames_endpoint=False),
+    Code.BAD_RESPONSE: Meaning(_TRANSIENT, "The receiver returned an invalid status ({status})."),
+    Code.AUTH_FAILED: Meaning(_PERMANENT, "The receiver denied access ({status})."),
+    Code.NOT_FOUND: Meaning(_PERMANENT, "The receiver does not know this URL ({status})."),
+    Code.GONE: Meaning(_PERMANENT, "The receiver no longer exists and wants no more requests ({status})."),
+    Code.INVALID_FORMAT: Meaning(_PERMANENT, "The receiver rejected the payload as invalid ({status}).", False),
+    Code.BATCH_REJECTED: Meaning(_PERMANENT, blames_endpoint=False),
+    Code.TLS: Meaning(_PERMANENT),
+    Code.BLOCKED: Meaning(_PERMANENT),
+    Code.REDIRECT: Meaning(
+        _PERMANENT, "The receiver returned a redirect ({status}), which Doorstep never follows; update the URL."
+    ),
+    Code.REJECTED: Meaning(_PERMANENT, "The receiver rejected the request ({status})."),
+    Code.ABORTED: Meaning(_PERMANENT, "The receiver asked not to receive this message again.", False),
+    Code.RECIPIENT_REFUSED: Meaning(_PERMANENT, blames_endpoint=False),  # unless the transport calls it temporary
+    Code.EXPIRED: Meaning(_PERMANENT),
+    Code.ENDPOINT_DELETED: Meaning(_PERMANENT),
+    Code.NO_HANDLER: Meaning(_TRANSIENT, blames_endpoint=False),  # another worker may have it during a deployment
+    Code.NO_PLACE: Meaning(_TRANSIENT, blames_endpoint=False),  # other messages used up the capacity
+    Code.UNSEALABLE: Meaning(_TRANSIENT, blames_endpoint=False),  # this worker runs with a different secret key
+}
+_UNKNOWN = Meaning(_TRANSIENT)
+"""The meaning of a code that a handler or a code map has added."""
 
 _GONE = 410
 """Only this status disables the endpoint. If a handler raises `Permanent("GONE")`, or a code map yields it, only the
@@ -73,22 +74,6 @@ _STATUS_CODES: dict[int, str] = {
     429: Code.RATE_LIMIT,
 }
 
-_REASONS: dict[str, str] = {
-    Code.INVALID_FORMAT: "The receiver rejected the payload as invalid ({status}).",
-    Code.AUTH_FAILED: "The receiver denied access ({status}).",
-    Code.NOT_FOUND: "The receiver does not know this URL ({status}).",
-    Code.GONE: "The receiver no longer exists and wants no more requests ({status}).",
-    Code.REQUEST_TIMEOUT: "The receiver timed out while waiting for the request ({status}).",
-    Code.TOO_EARLY: "The receiver asks to try again later ({status}).",
-    Code.RATE_LIMIT: "The receiver asks to slow down ({status}).",
-    Code.SERVICE_UNAVAILABLE: "The receiver could not handle the request ({status}).",
-    Code.REDIRECT: "The receiver returned a redirect ({status}), which Doorstep never follows; update the URL.",
-    Code.REJECTED: "The receiver rejected the request ({status}).",
-    Code.BAD_RESPONSE: "The receiver returned an invalid status ({status}).",
-    Code.ABORTED: "The receiver asked not to receive this message again.",
-}
-
-
 DELETED_WHILE_WAITING = "The endpoint was deleted while the delivery was waiting."
 EXPIRED_WHILE_WAITING = "The event expired before it could be delivered."
 _CUT = "The response was longer than the part that is kept."
@@ -96,9 +81,9 @@ _CUT = "The response was longer than the part that is kept."
 
 def classify(reply: Reply, endpoint: Endpoint) -> Outcome:
     """Classify one reply by the built-in rules and those of the endpoint."""
-    request = _delivery_request(reply.headers)
+    request = (header(reply.headers, b"webhook-delivery") or "").lower()
     if reply.failure is None and (reply.status is None or 200 <= reply.status < 300):
-        return Outcome(reply=reply, detail=_detail(reply), disable_endpoint=request == "disable")
+        return Outcome(reply=reply, detail=_CUT if reply.body_cut else "", disable_endpoint=request == "disable")
     if reply.failure is not None:
         return _classify_failure(reply, reply.failure, endpoint)
     return _classify_status(reply, reply.status or 0, endpoint, request)
@@ -133,38 +118,36 @@ def no_reply(claim: Claim, started_at: Instant, now: Instant, failure: Failure |
     return Reply(started_at=started_at, finished_at=now, request_headers=header_line, failure=failure)
 
 
-def _detail(reply: Reply) -> str:
-    return _CUT if reply.body_cut else ""
-
-
 def _classify_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Outcome:
     code = endpoint.code_map.get(failure.code, failure.code)
-    default = CATEGORY.get(code) if code != failure.code else failure.category or CATEGORY.get(code)
+    meaning = MEANINGS.get(code, _UNKNOWN)
+    # A category that the transport or handler stated counts, unless a code map has replaced the code by a built-in one.
+    stated = failure.category if code == failure.code or code not in MEANINGS else None
     return Outcome(
         reply=reply,
-        category=_with_endpoint_rules(default or failure.category or _TRANSIENT, (code, failure.code), endpoint),
+        category=_with_endpoint_rules(stated or meaning.category, (code, failure.code), endpoint),
         code=code,
         reason=failure.message or code,
         detail=failure.detail,
         retry_after_seconds=failure.retry_after,
-        blames_endpoint=code not in _BLAMELESS,
+        blames_endpoint=meaning.blames_endpoint,
     )
 
 
-def _classify_status(reply: Reply, status: int, endpoint: Endpoint, request: str | None) -> Outcome:
+def _classify_status(reply: Reply, status: int, endpoint: Endpoint, request: str) -> Outcome:
     code = endpoint.code_map.get(str(status)) or (Code.ABORTED if request == "abort-message" else _code_of(status))
     names = (code, str(status), f"{status // 100}xx")
-    default = CATEGORY.get(code, _TRANSIENT)
+    meaning = MEANINGS.get(code, _UNKNOWN)
     return Outcome(
         reply=reply,
         # If a receiver asks not to receive a message again, that overrides the settings of the endpoint.
-        category=_PERMANENT if request == "abort-message" else _with_endpoint_rules(default, names, endpoint),
+        category=_PERMANENT if request == "abort-message" else _with_endpoint_rules(meaning.category, names, endpoint),
         code=code,
-        reason=_REASONS.get(code, "The receiver returned {status}.").format(status=_with_phrase(status)),
-        detail=_detail(reply),
+        reason=meaning.reason.format(status=_with_phrase(status)),
+        detail=_CUT if reply.body_cut else "",
         retry_after_seconds=retry_after(reply.headers, reply.finished_at),
         disable_endpoint=(status == _GONE and code == Code.GONE) or request == "disable",
-        blames_endpoint=code not in _BLAMELESS,
+        blames_endpoint=meaning.blames_endpoint,
     )
 
 
@@ -189,12 +172,6 @@ def _with_phrase(status: int) -> str:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
-
-
-def _delivery_request(headers: bytes) -> str | None:
-    """The value of the response header `webhook-delivery`, if there is one."""
-    value = header(headers, b"webhook-delivery")
-    return value.strip().lower() if value else None
 
 
 def retry_after(headers: bytes, now: Instant) -> float | None:

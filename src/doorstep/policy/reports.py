@@ -125,11 +125,6 @@ def time_to_delivery(figures: Figures, rank: float) -> float | None:
     return quantile(rank, figures.ttd)
 
 
-def times_to_delivery(steps: Columns, ranks: Sequence[float]) -> list[list[float | None]]:
-    """Several quantiles of the time to delivery. For each rank there is a list with one value per step."""
-    return quantiles(ranks, [steps[name] for name in TTD])
-
-
 Edges = tuple[float, float]
 """The lower and upper bound of a bucket."""
 
@@ -144,19 +139,17 @@ def quantile(q: float, counts: Sequence[int], bounds: tuple[float, ...] = TTD_SE
     return _value(q, list(accumulate(counts)), _edges(bounds))
 
 
-def quantiles(
-    ranks: Sequence[float], buckets: Sequence[Sequence[int]], bounds: tuple[float, ...] = TTD_SECONDS
-) -> list[list[float | None]]:
-    """For each rank, the quantiles of many histograms. `buckets` has one list per bucket, with one count per histogram.
+def times_to_delivery(steps: Columns, ranks: Sequence[float]) -> list[list[float | None]]:
+    """Several quantiles of the time to delivery. For each rank there is a list with one value per step.
 
-    Buckets that are empty in all histograms are skipped. This does not change the result but saves time, because most
+    Buckets that are empty in all steps are skipped. This does not change the result but saves time, because most
     buckets are empty.
     """
-    edges = _edges(bounds)
+    edges, buckets = _edges(TTD_SECONDS), [steps[name] for name in TTD]
     used = [place for place, counts in enumerate(buckets) if any(counts)] or [0]
     within = [edges[place] for place in used]
     added = [list(accumulate(counts)) for counts in zip(*(buckets[place] for place in used), strict=True)]
-    return [[_value(q, upto, within) for upto in added] for q in ranks]
+    return [[_value(rank, upto, within) for upto in added] for rank in ranks]
 
 
 @cache

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from doorstep.clock import SECOND, Instant, seconds
+from msgspec.structs import replace
+
+from doorstep.clock import LATEST, SECOND, Instant, seconds
 from doorstep.errors import InvalidInput
 from doorstep.model.attempt import Category, Code, Outcome
 from doorstep.model.claim import Claim, Settlement
@@ -70,9 +72,7 @@ def _by_type(policies: Mapping[str, RetryPolicy], event_type: str) -> RetryPolic
 
 def capped(policy: RetryPolicy, retries_max: int) -> RetryPolicy:
     """The same policy with no more retries than the installation allows."""
-    if len(policy.delays) <= retries_max:
-        return policy
-    return RetryPolicy(policy.delays[:retries_max], policy.jitter, policy.deadline_seconds, policy.name)
+    return replace(policy, delays=policy.delays[:retries_max])
 
 
 def settlement_for(claim: Claim, outcome: Outcome, policy: RetryPolicy, random: Random) -> Settlement:
@@ -116,7 +116,4 @@ def _deadline(claim: Claim, policy: RetryPolicy) -> Instant:
     ends = [claim.expires_at] if claim.expires_at is not None else []
     if policy.deadline_seconds is not None and not claim.revived:
         ends.append(claim.owed_at + seconds(policy.deadline_seconds))
-    return min(ends, default=_NEVER)
-
-
-_NEVER: Instant = 10_000 * 365 * 86_400 * SECOND
+    return min(ends, default=LATEST)

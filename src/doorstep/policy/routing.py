@@ -31,9 +31,8 @@ class RouteTable:
     Paused and disabled endpoints are included: their deliveries are held, not dropped.
     """
 
-    _CACHED_MAX = (
-        10_000  # normally there are few event types; a sender that keeps inventing new ones must not use up the memory
-    )
+    _CACHED_MAX = 10_000
+    """Usually there are few event types. A sender that keeps inventing new ones must not use up the memory."""
 
     def __init__(self, endpoints: Collection[Endpoint]) -> None:
         self._by_org: dict[UUID, list[Endpoint]] = defaultdict(list)

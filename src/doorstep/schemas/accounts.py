@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 from uuid import UUID
 
 import msgspec
 
-from doorstep.schemas.shape import Answer, CountedPagination, Listing, ListQuery, Pagination, Request, Time, choice
+from doorstep.schemas.shape import Answer, CountedListing, Listing, ListQuery, Request, Time, choice
 
 RoleName: TypeAlias = Literal["admin", "operator", "viewer", "publisher"]
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Words: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
+ShortText: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class KeyIn(Request, frozen=True):
@@ -27,7 +27,7 @@ class Key(Answer, frozen=True):
 
     key_id: UUID
     name: str
-    role: Annotated[str, choice("admin", "operator", "viewer", "publisher")]
+    role: Annotated[str, choice(*get_args(RoleName))]
     prefix: str
     created_at: Time
     expires_at: Time | None
@@ -40,11 +40,10 @@ class NewKey(Key, frozen=True):
     key: str
 
 
-class KeyPage(Listing[Key], frozen=True):
+class KeyPage(CountedListing[Key], frozen=True):
     """One page of the keys."""
 
     keys: tuple[Key, ...]
-    pagination: CountedPagination
 
 
 class OrgIn(Request, frozen=True):
@@ -67,19 +66,18 @@ class NewOrg(Org, frozen=True):
     admin_key: NewKey
 
 
-class OrgPage(Listing[Org], frozen=True):
+class OrgPage(CountedListing[Org], frozen=True):
     """One page of the organizations."""
 
     orgs: tuple[Org, ...]
-    pagination: CountedPagination
 
 
 class AuditQuery(ListQuery, frozen=True, kw_only=True):
     """Filters of the audit log."""
 
-    actor: Words | None = None
+    actor: ShortText | None = None
     """The visible prefix of a key, or the name of a service."""
-    action: Words | None = None
+    action: ShortText | None = None
 
 
 class AuditEntry(Answer, frozen=True):
@@ -97,7 +95,6 @@ class AuditPage(Listing[AuditEntry], frozen=True):
     """One page of the audit log."""
 
     audit: tuple[AuditEntry, ...]
-    pagination: Pagination
 
 
 class SignInLink(Answer, frozen=True):

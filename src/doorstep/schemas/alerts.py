@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 from uuid import UUID
 
 import msgspec
 
 from doorstep.schemas.shape import (
     Answer,
-    CountedPagination,
+    CountedListing,
     Listing,
     ListQuery,
-    Pagination,
     Reason,
     Request,
     Time,
     choice,
-    told,
+    stated,
 )
 
 RuleName: TypeAlias = Literal[
@@ -25,12 +24,7 @@ RuleName: TypeAlias = Literal[
 ]
 ChannelKindName: TypeAlias = Literal["webhook", "slack", "email", "apprise"]
 AlertState: TypeAlias = Literal["open", "recovered"]
-_Rule: TypeAlias = Annotated[
-    str, choice("dead_letter", "failure_rate", "dead_letters", "circuit_opened", "endpoint_disabled", "oldest_due")
-]
-_EndedBecause: TypeAlias = Annotated[
-    str, choice("recovered", "elapsed", "endpoint_deleted", "endpoint_paused", "rule_changed")
-]
+_Rule: TypeAlias = Annotated[str, choice(*get_args(RuleName))]
 
 # -- alerts ------------------------------------------------------------------------------------------------------
 
@@ -48,7 +42,7 @@ class Alert(Answer, frozen=True):
 
     alert_id: UUID
     rule: _Rule
-    state: Annotated[str, choice("open", "recovered")]
+    state: Annotated[str, choice(*get_args(AlertState))]
     title: str
     endpoint_id: UUID | None
     endpoint_name: str
@@ -66,7 +60,9 @@ class Alert(Answer, frozen=True):
     last_seen_at: Time
     """When the problem was last observed. For alerts with a measured value, this is accurate to a minute."""
     ended_at: Time | None
-    ended_because: _EndedBecause | None
+    ended_because: (
+        Annotated[str, choice("recovered", "elapsed", "endpoint_deleted", "endpoint_paused", "rule_changed")] | None
+    )
     """`recovered`: the problem is over. `elapsed`: the cooldown after a single occurrence has ended. `rule_changed`:
     the alert's rule was turned off or reset."""
     told_at: Time | None
@@ -81,7 +77,6 @@ class AlertPage(Listing[Alert], frozen=True):
     """One page of the alerts."""
 
     alerts: tuple[Alert, ...]
-    pagination: Pagination
 
 
 # -- rules -------------------------------------------------------------------------------------------------------
@@ -98,13 +93,13 @@ class AlertRuleIn(Request, frozen=True):
     rule: RuleName
     endpoint_id: UUID | None = None
     enabled: bool | None = None
-    threshold: Annotated[float, told(minimum=0, maximum=1_000_000_000)] | None = None
+    threshold: Annotated[float, stated(minimum=0, maximum=1_000_000_000)] | None = None
     """The rule fires above this value: percent, dead letters, or seconds."""
-    window_seconds: Annotated[float, told(minimum=60, maximum=86_400)] | None = None
+    window_seconds: Annotated[float, stated(minimum=60, maximum=86_400)] | None = None
     """`failure_rate`: the time window."""
-    minimum: Annotated[int, told(minimum=1, maximum=1_000_000)] | None = None
+    minimum: Annotated[int, stated(minimum=1, maximum=1_000_000)] | None = None
     """`failure_rate`: the rule does not fire if there are fewer deliveries than this in the window."""
-    cooldown_seconds: Annotated[float, told(minimum=60, maximum=2_592_000)] | None = None
+    cooldown_seconds: Annotated[float, stated(minimum=60, maximum=2_592_000)] | None = None
     """The minimum time between two notifications of the same alert."""
 
 
@@ -121,11 +116,10 @@ class AlertRule(Answer, frozen=True):
     cooldown_seconds: float
 
 
-class AlertRulePage(Listing[AlertRule], frozen=True):
+class AlertRulePage(CountedListing[AlertRule], frozen=True):
     """The whole list."""
 
     alert_rules: tuple[AlertRule, ...]
-    pagination: CountedPagination
 
 
 # -- silences ----------------------------------------------------------------------------------------------------
@@ -155,11 +149,10 @@ class Silence(Answer, frozen=True):
     actor: str
 
 
-class SilencePage(Listing[Silence], frozen=True):
+class SilencePage(CountedListing[Silence], frozen=True):
     """The whole list."""
 
     silences: tuple[Silence, ...]
-    pagination: CountedPagination
 
 
 # -- channels ----------------------------------------------------------------------------------------------------
@@ -185,7 +178,7 @@ class Channel(Answer, frozen=True):
 
     channel_id: UUID
     name: str
-    kind: Annotated[str, choice("webhook", "slack", "email", "apprise")]
+    kind: Annotated[str, choice(*get_args(ChannelKindName))]
     target: str
     rules: tuple[_Rule, ...]
     endpoint_ids: tuple[UUID, ...]
@@ -212,11 +205,10 @@ class NewChannel(Channel, frozen=True):
     secret: str | None
 
 
-class ChannelPage(Listing[Channel], frozen=True):
+class ChannelPage(CountedListing[Channel], frozen=True):
     """The whole list."""
 
     channels: tuple[Channel, ...]
-    pagination: CountedPagination
 
 
 class TestSent(Answer, frozen=True):

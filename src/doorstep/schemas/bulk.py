@@ -9,9 +9,9 @@ import msgspec
 
 from doorstep.schemas.deliveries import LettersFilter, QueueFilter
 from doorstep.schemas.events import Status
-from doorstep.schemas.shape import Answer, EventTypePattern, Listing, Pagination, Reason, Request, Time, choice, told
+from doorstep.schemas.shape import Answer, EventTypePattern, Listing, Reason, Request, Time, choice, stated
 
-Rate: TypeAlias = Annotated[float, told(minimum=0.01, maximum=100_000)]
+Rate: TypeAlias = Annotated[float, stated(minimum=0.01, maximum=100_000)]
 
 # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -20,7 +20,7 @@ class BulkIn(Request, frozen=True):
     """The selected deliveries: by id, by filter, or explicitly all."""
 
     delivery_ids: Annotated[tuple[UUID, ...], msgspec.Meta(min_length=1, max_length=1_000)] | None = None
-    all: Annotated[bool, told(const=True)] | None = None
+    all: Annotated[bool, stated(const=True)] | None = None
     """Select everything in the list."""
     rate_per_second: Rate | None = None
     reason: Reason = ""
@@ -109,7 +109,6 @@ class BulkPage(Listing[Bulk], frozen=True):
     """One page of the bulk operations."""
 
     bulk: tuple[Bulk, ...]
-    pagination: Pagination
 
 
 class EndpointCount(Answer, frozen=True):

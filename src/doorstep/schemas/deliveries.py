@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, TypedDict
+from typing import Annotated, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -10,18 +10,16 @@ from msgspec import UNSET, UnsetType
 
 from doorstep.schemas.shape import (
     Answer,
-    CountedPagination,
+    CountedListing,
     Cursor,
     EventTypePattern,
-    Id,
     Limit,
     Listing,
-    Pagination,
     Reason,
     Request,
     Time,
     choice,
-    told,
+    stated,
 )
 
 DeliveryStateName: TypeAlias = Annotated[
@@ -49,7 +47,7 @@ class QueueFilter(Request, frozen=True, kw_only=True):
 class LettersFilter(Request, frozen=True, kw_only=True):
     """Filters of the dead letters."""
 
-    status: Annotated[DeadStatus, told(default="dead")] | UnsetType = UNSET
+    status: Annotated[DeadStatus, stated(default="dead")] | UnsetType = UNSET
     """The default is unset, not `dead`, because a bulk operation requires a non-empty filter."""
     event_type: EventTypePattern | None = None
     endpoint_id: UUID | None = None
@@ -70,17 +68,6 @@ class LettersQuery(LettersFilter, frozen=True, kw_only=True):
 
     limit: Limit = 50
     cursor: Cursor | None = None
-
-
-class LetterFilters(TypedDict, total=False):
-    """The filters of dead letters, as keyword arguments of the client."""
-
-    status: DeadStatus | None
-    event_type: str | None
-    endpoint_id: Id | None
-    cause: str | None
-    died_from: Time | None
-    died_before: Time | None
 
 
 class LetterRetryIn(Request, frozen=True):
@@ -140,25 +127,22 @@ class DeadLetter(QueuedDelivery, frozen=True):
     """Dead letters of one cause have the same endpoint, code and (normalised) message."""
 
 
-class RetryQueuePage(Listing[QueuedDelivery], frozen=True):
+class RetryQueuePage(CountedListing[QueuedDelivery], frozen=True):
     """One page of the retry queue."""
 
     deliveries: tuple[QueuedDelivery, ...]
-    pagination: CountedPagination
 
 
 class FailurePage(Listing[QueuedDelivery], frozen=True):
     """One page of the deliveries that failed again after a bulk retry."""
 
     deliveries: tuple[QueuedDelivery, ...]
-    pagination: Pagination
 
 
-class DeadLetterPage(Listing[DeadLetter], frozen=True):
+class DeadLetterPage(CountedListing[DeadLetter], frozen=True):
     """One page of the dead letters."""
 
     dead_letters: tuple[DeadLetter, ...]
-    pagination: CountedPagination
 
 
 class CauseGroup(Answer, frozen=True):
@@ -180,7 +164,6 @@ class CauseGroupPage(Listing[CauseGroup], frozen=True):
     """One page of the causes of dead letters."""
 
     groups: tuple[CauseGroup, ...]
-    pagination: Pagination
 
 
 class Attempt(Answer, frozen=True):
@@ -208,11 +191,10 @@ class Attempt(Answer, frozen=True):
     late: bool
 
 
-class AttemptPage(Listing[Attempt], frozen=True):
+class AttemptPage(CountedListing[Attempt], frozen=True):
     """The attempt log of a delivery."""
 
     attempts: tuple[Attempt, ...]
-    pagination: CountedPagination
 
 
 class Transition(Answer, frozen=True):
@@ -225,8 +207,7 @@ class Transition(Answer, frozen=True):
     note: str
 
 
-class HistoryPage(Listing[Transition], frozen=True):
+class HistoryPage(CountedListing[Transition], frozen=True):
     """Every change of a delivery's state."""
 
     history: tuple[Transition, ...]
-    pagination: CountedPagination

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
 
-from doorstep.schemas.shape import Answer, Listing, ListQuery, Pagination, Request, Time, choice, told
+from doorstep.schemas.shape import Answer, Listing, ListQuery, Request, Time, choice, stated
 
 EndpointStateName: TypeAlias = Annotated[str, choice("active", "paused", "disabled", "deleted")]
 CircuitStateName: TypeAlias = Literal["closed", "open", "half_open"]
@@ -34,7 +34,7 @@ class Bounds(tuple[float, float]):
     @property
     def rule(self) -> Any:
         low, high = self
-        return told(minimum=low) if high == float("inf") else told(minimum=low, maximum=high)
+        return stated(minimum=low) if high == float("inf") else stated(minimum=low, maximum=high)
 
 
 DELAY_SECONDS = Bounds((0, 30 * 86_400))
@@ -53,18 +53,18 @@ P95_SECONDS = Bounds((0.001, 259_200))
 """The maximum is the last bucket of the time to delivery. A longer target could not be checked."""
 OLDEST_SECONDS = Bounds((1, 30 * 86_400))
 
-Name: TypeAlias = Annotated[str, told(minLength=1, maxLength=NAME_CHARACTERS_MAX)]
-Description: TypeAlias = Annotated[str, told(maxLength=DESCRIPTION_CHARACTERS_MAX)]
-Code: TypeAlias = Annotated[str, told(pattern=CODE_PATTERN)]
+Name: TypeAlias = Annotated[str, stated(minLength=1, maxLength=NAME_CHARACTERS_MAX)]
+Description: TypeAlias = Annotated[str, stated(maxLength=DESCRIPTION_CHARACTERS_MAX)]
+Code: TypeAlias = Annotated[str, stated(pattern=CODE_PATTERN)]
 EventTypes: TypeAlias = Annotated[
-    tuple[Annotated[str, told(pattern=TYPES_PATTERN)], ...], Meta(max_length=1_000, extra_json_schema={"minItems": 1})
+    tuple[Annotated[str, stated(pattern=TYPES_PATTERN)], ...], Meta(max_length=1_000, extra_json_schema={"minItems": 1})
 ]
 Codes: TypeAlias = Annotated[tuple[Code, ...], Meta(max_length=100)]
 CodeMap: TypeAlias = Annotated[
     dict[str, Code], Meta(max_length=1_000, extra_json_schema={"propertyNames": {"pattern": CODE_PATTERN}})
 ]
 Headers: TypeAlias = Annotated[
-    dict[str, Annotated[str, told(pattern="^[ -~]{0,4000}$")]],
+    dict[str, Annotated[str, stated(pattern="^[ -~]{0,4000}$")]],
     Meta(max_length=100, extra_json_schema={"propertyNames": {"pattern": HEADER_NAME_PATTERN}}),
 ]
 Delays: TypeAlias = Annotated[tuple[Annotated[float, DELAY_SECONDS.rule], ...], Meta(max_length=100)]
@@ -79,7 +79,7 @@ class Policy(Answer, frozen=True):
     delays: Delays
     jitter: Annotated[float, JITTER.rule] = 0.1
     deadline_seconds: Annotated[float, DEADLINE_SECONDS.rule] | None = None
-    name: Annotated[str, told(maxLength=NAME_CHARACTERS_MAX)] = ""
+    name: Annotated[str, stated(maxLength=NAME_CHARACTERS_MAX)] = ""
 
 
 class PolicyIn(Policy, frozen=True, forbid_unknown_fields=True):
@@ -168,7 +168,7 @@ DESTINATIONS: dict[str, type[DestinationKind]] = {
 """All kinds by name."""
 
 PolicyForm: TypeAlias = Annotated[
-    Annotated[str, told(enum=list(POLICY_NAMES))] | Delays | PolicyIn,
+    Annotated[str, stated(enum=list(POLICY_NAMES))] | Delays | PolicyIn,
     Meta(extra={"expected": "the name of a policy, a list of delays in seconds, or an object"}),
 ]
 """The name of a policy, a list of delays in seconds, or a complete policy."""
@@ -351,7 +351,6 @@ class EndpointPage(Listing[Endpoint], frozen=True):
     """One page of the endpoints."""
 
     endpoints: tuple[Endpoint, ...]
-    pagination: Pagination
 
 
 class RotatedSecret(Answer, frozen=True):
@@ -429,16 +428,9 @@ class Input(NamedTuple):
         return self.name.partition(".")[0]
 
 
-IDENTITY, RETRIES, BY_CODE, REQUESTS, BREAKER, TARGET = (
-    "Identity",
-    "Retries",
-    "By event type and code",
-    "Requests",
-    "Circuit breaker",
-    "Target",
-)
-
 # fmt: off
+IDENTITY, RETRIES, BY_CODE = "Identity", "Retries", "By event type and code"
+REQUESTS, BREAKER, TARGET = "Requests", "Circuit breaker", "Target"
 INPUTS = (
     Input("name", "line", IDENTITY, "Name", "Its name in lists, alerts and the audit log.", "shop"),
     Input("description", "text", IDENTITY, "Description", "What it is for, and whom to ask about it.",

@@ -1,4 +1,4 @@
-"""Events: requests, receipts, statuses, lists and details."""
+"""Events: requests, receipts, statuses, lists and details; and batches, each of which is an event."""
 
 from __future__ import annotations
 
@@ -9,19 +9,29 @@ from uuid import UUID
 import msgspec
 
 from doorstep.schemas.deliveries import Delivery, DeliveryStateName
-from doorstep.schemas.shape import Answer, CountedPagination, Listing, ListQuery, Pagination, Request, Time, told
+from doorstep.schemas.shape import (
+    Answer,
+    CountedListing,
+    EventTypePattern,
+    Listing,
+    ListQuery,
+    Request,
+    Time,
+    stated,
+)
 
 Status: TypeAlias = Literal["received", "queued", "delivered", "failed"]
 InboxStatus: TypeAlias = Literal["received", "failed"]
+BatchStatus: TypeAlias = Literal["PENDING", "CONFIRMED", "FAILED"]
 
 TYPE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}$"
 KEY_RULES = {"minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
 """The rules for idempotency keys and ordering keys."""
 BATCH_MAX = 1_000
 
-EventType: TypeAlias = Annotated[str, told(pattern=TYPE_PATTERN)]
-Key: TypeAlias = Annotated[str, told(**KEY_RULES)]
-RawObject: TypeAlias = Annotated[msgspec.Raw, told(type="object", additionalProperties=True)]
+EventType: TypeAlias = Annotated[str, stated(pattern=TYPE_PATTERN)]
+Key: TypeAlias = Annotated[str, stated(**KEY_RULES)]
+RawObject: TypeAlias = Annotated[msgspec.Raw, stated(type="object", additionalProperties=True)]
 
 NOT_GIVEN = msgspec.Raw(b"")
 _NO_METADATA = msgspec.Raw(b"{}")
@@ -34,7 +44,7 @@ class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     event_type: EventType
     payload: msgspec.Raw
-    endpoint_ids: Annotated[tuple[UUID, ...], told(minItems=1)] | None = None
+    endpoint_ids: Annotated[tuple[UUID, ...], stated(minItems=1)] | None = None
     """Deliver only to these endpoints; if omitted, to all whose event types match."""
     deliver_at: Time | None = None
     """Do not deliver before this time."""
@@ -48,7 +58,7 @@ class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A repeated event with the same key is stored once. For a single event, use this or the header Idempotency-Key."""
 
 
-Events: TypeAlias = Annotated[list[EventIn], told(minItems=1, maxItems=BATCH_MAX)]
+Events: TypeAlias = Annotated[list[EventIn], stated(minItems=1, maxItems=BATCH_MAX)]
 
 
 class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,8 +84,7 @@ class EventsQuery(ListQuery, frozen=True, kw_only=True):
     """Filters of the events."""
 
     status: Status | None = None
-    event_type: Annotated[str, msgspec.Meta(max_length=200)] | None = None
-    """An exact event type, or a pattern whose final `*` matches any ending."""
+    event_type: EventTypePattern | None = None
     created_from: Time | None = None
     created_before: Time | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
@@ -133,7 +142,6 @@ class EventPage(Listing[EventItem], frozen=True):
     """One page of the events."""
 
     events: tuple[EventItem, ...]
-    pagination: Pagination
 
 
 class InboxItem(EventItem, frozen=True):
@@ -152,11 +160,10 @@ class InboxItem(EventItem, frozen=True):
         return _parsed(self.metadata_json)
 
 
-class InboxPage(Listing[InboxItem], frozen=True):
+class InboxPage(CountedListing[InboxItem], frozen=True):
     """One page of the inbox."""
 
     events: tuple[InboxItem, ...]
-    pagination: CountedPagination
 
 
 class Event(EventStatus, frozen=True):
@@ -217,3 +224,61 @@ class Cancelled(Answer, frozen=True):
 def _parsed(content: msgspec.Raw) -> Any:
     """The payload, decoded by the standard library, which supports integers of any size."""
     return json.loads(bytes(content))
+
+
+# -- batches -----------------------------------------------------------------------------------------------------
+
+
+class BatchesQuery(ListQuery, frozen=True, kw_only=True):
+    """Filters of the batches."""
+
+    status: BatchStatus | None = None
+    event_type: EventTypePattern | None = None
+
+
+class Batch(Answer, frozen=True):
+    """A batch. Its status is PENDING, then CONFIRMED or FAILED. Its id is the id of its event."""
+
+    batch_id: UUID
+    event_type: str
+    endpoint_id: UUID
+    delivery_id: UUID
+    status: BatchStatus
+    created_at: Time
+    attempts: int
+    """All submissions, including those before a resubmission."""
+    retry_attempts: int
+    """Retries used since the last (re)submission."""
+    retries_max: int
+    last_attempt_at: Time | None
+    next_retry_at: Time | None
+    settled_at: Time | None
+    """When it was confirmed or failed."""
+    error_code: str | None
+    error_reason: str | None
+
+
+class BatchPage(Listing[Batch], frozen=True):
+    """One page of the batches."""
+
+    batches: tuple[Batch, ...]
+
+
+class Submission(Answer, frozen=True):
+    """One submission of a batch. If there is no error code, the carrier accepted it."""
+
+    number: int
+    at: Time
+    error_code: str | None
+    error_reason: str | None
+    carrier_response: str
+    """The stored part of the carrier's response."""
+    next_retry_at: Time | None
+    late: bool
+    """Whether the result arrived after the lease had ended. It changed nothing, but the carrier may have the batch."""
+
+
+class SubmissionPage(CountedListing[Submission], frozen=True):
+    """The carrier log of a batch."""
+
+    attempts: tuple[Submission, ...]

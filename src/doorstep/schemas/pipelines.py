@@ -9,17 +9,16 @@ import msgspec
 
 from doorstep.schemas.shape import (
     Answer,
-    CountedPagination,
+    CountedListing,
     Listing,
     ListQuery,
-    Pagination,
     Reason,
     Request,
     Time,
-    told,
+    stated,
 )
 
-AnyObject: TypeAlias = Annotated[dict[str, Any], told(additionalProperties=True)]
+AnyObject: TypeAlias = Annotated[dict[str, Any], stated(additionalProperties=True)]
 
 
 class EntitiesQuery(ListQuery, frozen=True, kw_only=True):
@@ -55,11 +54,10 @@ class Pipeline(Answer, frozen=True):
     retryable: tuple[str, ...]
 
 
-class PipelinePage(Listing[Pipeline], frozen=True):
+class PipelinePage(CountedListing[Pipeline], frozen=True):
     """All pipelines."""
 
     pipelines: tuple[Pipeline, ...]
-    pagination: CountedPagination
 
 
 class Entity(Answer, frozen=True):
@@ -84,7 +82,6 @@ class EntityPage(Listing[Entity], frozen=True):
     """One page of a pipeline's entities."""
 
     entities: tuple[Entity, ...]
-    pagination: Pagination
 
 
 class EntityChange(Answer, frozen=True):
@@ -98,8 +95,7 @@ class EntityChange(Answer, frozen=True):
     """The event that caused the change."""
 
 
-class EntityHistoryPage(Listing[EntityChange], frozen=True):
+class EntityHistoryPage(CountedListing[EntityChange], frozen=True):
     """Every change of an entity's status."""
 
     history: tuple[EntityChange, ...]
-    pagination: CountedPagination

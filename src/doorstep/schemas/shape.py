@@ -28,7 +28,7 @@ def choice(*values: str) -> Any:
     return msgspec.Meta(extra_json_schema={"enum": list(values)})
 
 
-def told(**rules: Any) -> Any:
+def stated(**rules: Any) -> Any:
     """Meta for rules that the OpenAPI document states and the engine, not msgspec, enforces for all callers.
 
     The fuzz tests fail if the stated rules are stricter or looser than the enforced ones.
@@ -82,20 +82,22 @@ class CountedPagination(Pagination, frozen=True):
     total_is_floor: bool
 
 
-class Listing(Answer, Generic[T], frozen=True):
-    """One page of a list, in a field named after its items."""
+class Listing(Answer, Generic[T], frozen=True, kw_only=True):
+    """One page of a list. A subclass adds the field with the items, which is encoded first."""
+
+    pagination: Pagination
 
     @property
     def listed(self) -> tuple[T, ...]:
-        """The items: the first field."""
+        """The items."""
         items: tuple[T, ...] = getattr(self, self.__struct_fields__[0])
         return items
 
-    @property
-    def position(self) -> Pagination:
-        """The pagination: the last field."""
-        found: Pagination = getattr(self, self.__struct_fields__[-1])
-        return found
+
+class CountedListing(Listing[T], Generic[T], frozen=True, kw_only=True):
+    """One page of a list, with the total number of items."""
+
+    pagination: CountedPagination
 
 
 class Figures(Answer, frozen=True):
@@ -112,7 +114,7 @@ class Figures(Answer, frozen=True):
 
 
 class FieldProblem(Answer, frozen=True):
-    """An error in one field of the request."""
+    """An error in one field of a request."""
 
     field: str
     message: str

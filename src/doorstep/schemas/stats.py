@@ -8,11 +8,10 @@ from uuid import UUID
 from doorstep.schemas.endpoints import CircuitStateName, EndpointStateName, Slo
 from doorstep.schemas.shape import (
     Answer,
-    CountedPagination,
+    CountedListing,
     Figures,
     Listing,
     ListQuery,
-    Pagination,
     Query,
     Time,
     choice,
@@ -220,7 +219,6 @@ class EndpointHealthPage(Listing[EndpointHealth], frozen=True):
     """One page of endpoints with their health."""
 
     endpoints: tuple[EndpointHealth, ...]
-    pagination: Pagination
 
 
 # -- targets -----------------------------------------------------------------------------------------------------
@@ -257,7 +255,6 @@ class EndpointSloPage(Listing[EndpointSlo], frozen=True):
     """One page of endpoints compared with their targets."""
 
     endpoints: tuple[EndpointSlo, ...]
-    pagination: Pagination
 
 
 class Worker(Answer, frozen=True):
@@ -281,8 +278,7 @@ class Worker(Answer, frozen=True):
     """The singleton tasks that it performed in the last 90 seconds."""
 
 
-class WorkerPage(Listing[Worker], frozen=True):
+class WorkerPage(CountedListing[Worker], frozen=True):
     """All workers."""
 
     workers: tuple[Worker, ...]
-    pagination: CountedPagination

@@ -13,7 +13,7 @@ from doorstep.clock import DAY, SECOND, Clock, Instant, seconds
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitState
 from doorstep.operations.alert_evaluator import AlertEvaluator
-from doorstep.services.task_lock import TaskLock
+from doorstep.services.coordination import TaskLock
 from doorstep.stores.store import Retention, Store, Task, Topic
 from doorstep.telemetry.facts import CircuitTransition, DeliveryTransition, EndpointDisabled, Fact, StatusTransition
 

@@ -6,6 +6,7 @@ import asyncio
 from uuid import UUID
 
 from doorstep.clock import SECOND, Clock, Instant, seconds
+from doorstep.errors import process_all
 from doorstep.model.bulk import Bulk, BulkState, LiveBulks
 from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.stores.store import Store
@@ -34,14 +35,7 @@ class BulkRunner:
         bulks = await self._store.find(None, LiveBulks())
         self._turns = {bulk.bulk_id: self._turns[bulk.bulk_id] for bulk in bulks if bulk.bulk_id in self._turns}
         self._stepper.keep_only({bulk.bulk_id for bulk in bulks})
-        errors: list[Exception] = []
-        for bulk in bulks:
-            try:
-                await self._step(bulk)
-            except Exception as error:  # noqa: BLE001  raised below, after the other operations have had their turn
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        await process_all(bulks, self._step)
         return self._delay(started_at)
 
     async def _step(self, bulk: Bulk) -> None:

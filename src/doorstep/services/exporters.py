@@ -13,7 +13,7 @@ from doorstep import __version__
 from doorstep.clock import Clock
 from doorstep.errors import ConfigError
 from doorstep.operations.stats import Sampler
-from doorstep.services.task_lock import TaskLock
+from doorstep.services.coordination import TaskLock
 from doorstep.stores.store import Store, Task
 from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.otlp import MetricExporter, collector_from, exporter_from

@@ -18,7 +18,7 @@ from doorstep.engine.accept import Accepter, Draft
 from doorstep.errors import DoorstepError, InvalidInput, Overloaded, StoreError
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.outbox import OutboxMessage, event_fields
-from doorstep.services.task_lock import TaskLock
+from doorstep.services.coordination import TaskLock
 from doorstep.stores.limits import storable
 from doorstep.stores.store import Store, Task, Topic
 from doorstep.telemetry.facts import Telemetry
@@ -109,15 +109,12 @@ class Forwarder:
             return [message for message in messages if await self._accept_alone(message)]
 
     async def _accept_together(self, messages: Sequence[OutboxMessage]) -> None:
-        for message in messages:
-            _check_readable(message)
         await self._accepter.accept([draft_from(message) for message in messages])
         self._batch_max = min(2 * self._batch_max, _BATCH_MAX)
 
     async def _accept_alone(self, message: OutboxMessage) -> bool:
         for tries_left in reversed(range(_TRIES)):
             try:
-                _check_readable(message)
                 await self._accepter.accept([await self._with_departed(draft_from(message))])
                 return True
             except _TEMPORARY:
@@ -149,11 +146,8 @@ class Forwarder:
         )
 
 
-def _check_readable(message: OutboxMessage) -> None:
+def draft_from(message: OutboxMessage) -> Draft:
+    """The draft that was posted, with the id that its sender received. Raises InvalidInput if it cannot be read."""
     if message.flaw is not None:
         raise InvalidInput("options", message.flaw)
-
-
-def draft_from(message: OutboxMessage) -> Draft:
-    """The draft that was posted, with the id that its sender received."""
     return Draft(endpoint_ids=message.options.endpoint_ids, **event_fields(message))

@@ -18,10 +18,10 @@ from doorstep.model.claim import Moved
 from doorstep.model.entity import ENDED, EntityStatuses, Phase, PipelineDeclaration, PipelineDeclarations
 from doorstep.model.listing import DeadLetterFilter
 from doorstep.model.rollup import MINUTE
-from doorstep.operations.deliveries import DeliveryActions
+from doorstep.operations.actions import DeliveryActions
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.policy.classification import EXPIRED_WHILE_WAITING
-from doorstep.services.task_lock import TaskLock
+from doorstep.services.coordination import TaskLock
 from doorstep.stores.store import Cleaned, Put, Retention, Store, Task
 from doorstep.telemetry.facts import Telemetry
 
@@ -143,7 +143,10 @@ class EntityCleaner:
         now = self._clock.now()
         stale = [key for key in self._own if known.get(key, 0) <= now - min(_DECLARE_EVERY, self._retention // 4)]
         if stale:
-            await self._store.write([_declaration(key, now) for key in sorted(stale)])
+            declarations = (
+                PipelineDeclaration(org_id=one[0], pipeline=one[1], declared_at=now) for one in sorted(stale)
+            )
+            await self._store.write([Put(document=one) for one in declarations])
         return known | dict.fromkeys(self._own, now)
 
     def _cleanable(self, declared: dict[PipelineKey, Instant]) -> Iterator[tuple[PipelineKey, frozenset[Phase]]]:
@@ -172,10 +175,6 @@ class EntityCleaner:
         undeclared: dict[str, object] = {} if key in self._own else {"declared": False}
         now, message = self._clock.now(), "entities were removed"
         self._telemetry.note(now, "info", message, pipeline=key[1], status=status, entities=removed, **undeclared)
-
-
-def _declaration(key: PipelineKey, now: Instant) -> Put:
-    return Put(document=PipelineDeclaration(org_id=key[0], pipeline=key[1], declared_at=now))
 
 
 def _is_end(pipeline: Pipeline, status: str) -> bool:
@@ -244,17 +243,13 @@ class RollupAggregator:
         """
         now = self._clock.now()
         if await self.lock.acquire():
-            if await self._aggregate(now) >= self._store.aggregate_max:
+            minutes_before = _ago(now, self._tuning.minutes_retention_days)
+            hours_before = _ago(now, self._tuning.hours_retention_days)
+            moved = await self._store.aggregate(now, minutes_before=minutes_before, hours_before=hours_before)
+            if moved >= self._store.aggregate_max:
                 return 0.0
             await self.lock.release()
         return (MINUTE - (now - _AFTER_MINUTE) % MINUTE) / SECOND
-
-    async def _aggregate(self, now: Instant) -> int:
-        return await self._store.aggregate(
-            now,
-            minutes_before=_ago(now, self._tuning.minutes_retention_days),
-            hours_before=_ago(now, self._tuning.hours_retention_days),
-        )
 
 
 # -- the clock ---------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeGuard
+from dataclasses import dataclass, field
+from typing import TypeGuard
 from uuid import UUID
 
 from doorstep.clock import SECOND, Clock, Instant, seconds
-from doorstep.errors import StoreError
+from doorstep.errors import StoreError, process_all
 from doorstep.model.attempt import Code
 from doorstep.model.delivery import DEAD_STATES, OPEN_STATES, Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
@@ -68,14 +69,7 @@ class PipelineReconciler:
         if not self._started:
             self._started = True
             self._warn_of_missing()
-        errors: list[Exception] = []
-        for scan in self._scans:
-            try:
-                await self._run(scan)
-            except Exception as error:  # noqa: BLE001  raised below, after the other pipelines have had their turn
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        await process_all(self._scans, self._run)
         next_at = min((scan.due_at for scan in self._scans), default=None)
         return None if next_at is None else max(0.0, (next_at - self._clock.now()) / SECOND)
 
@@ -109,10 +103,11 @@ class PipelineReconciler:
         The entity was read before its deliveries. If an attempt starts in between, it changes the entity, and this
         write has no effect.
         """
-        final, latest = await self._stage_endpoints.failures(entity)
-        if final is not None:
+        deliveries = await self._stage_endpoints.deliveries(entity)
+        if (final := _final_failure(deliveries)) is not None:
             return transitions.dead_lettered(plan, entity, final, self._clock.now())
         stage = next((one for one in plan.stages if one.name == entity.status), None)
+        latest = _latest_failure(deliveries)
         if stage is not None and latest is not None:
             return transitions.failed(plan, entity, stage, latest, self._clock.now())
         return None
@@ -161,14 +156,14 @@ def _is_relevant(fact: Fact, silent_codes: Collection[str]) -> TypeGuard[Deliver
     return isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None and fact.error["code"] in silent_codes
 
 
+@dataclass(eq=False)
 class _Scan:
     """The position of the scan through a pipeline's entities, and the events whose entities must be reconciled."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
-        self.event_ids: list[UUID] = []
-        self.cursor: str | None = None
-        self.due_at: Instant = 0
+    pipeline: Pipeline
+    event_ids: list[UUID] = field(default_factory=list)
+    cursor: str | None = None
+    due_at: Instant = 0
 
 
 # -- the deliveries of stages ------------------------------------------------------------------------------
@@ -179,15 +174,6 @@ _REASONS = {
 }
 _SILENT_CODES: frozenset[str] = frozenset({Code.TIMEOUT, Code.HANDLER_CRASHED, Code.WORKER_LOST})
 _LOST = "No delivery is left for its stage: its event was deleted, or no endpoint took it."
-
-
-class StageFailures(NamedTuple):
-    """The failures of an entity's stage, according to the deliveries of its event."""
-
-    final: StageFailure | None
-    """Why the stage will not be attempted again; None if it will be."""
-    latest: StageFailure | None
-    """Why the last attempt failed, if the next one is waiting. None if no attempt failed or one is running."""
 
 
 class StageEndpoints:
@@ -213,12 +199,8 @@ class StageEndpoints:
         own = (one for one in self._endpoints if one.org_id == org_id)
         return [one.endpoint_id for one in own if (one.handler or "").startswith(f"{pipeline}.")]
 
-    async def failures(self, entity: Entity) -> StageFailures:
-        """The final and the latest failure, from one read of the deliveries."""
-        deliveries = await self._deliveries(entity)
-        return StageFailures(_final_failure(deliveries), _latest_failure(deliveries))
-
-    async def _deliveries(self, entity: Entity) -> list[Delivery]:
+    async def deliveries(self, entity: Entity) -> list[Delivery]:
+        """The deliveries of the entity's event to stages."""
         if entity.event_id is None:
             return []
         deliveries = await self._store.find(entity.org_id, EventDeliveries(event_id=entity.event_id))
@@ -227,6 +209,7 @@ class StageEndpoints:
 
 
 def _final_failure(deliveries: Sequence[Delivery]) -> StageFailure | None:
+    """Why the stage will not be attempted again; None if it will be."""
     if any(delivery.state in OPEN_STATES for delivery in deliveries):
         return None
     if not deliveries:
@@ -239,6 +222,7 @@ def _final_failure(deliveries: Sequence[Delivery]) -> StageFailure | None:
 
 
 def _latest_failure(deliveries: Sequence[Delivery]) -> StageFailure | None:
+    """Why the last attempt failed, if the next one is waiting. None if no attempt failed or one is running."""
     waiting = (one for one in deliveries if one.state is DeliveryState.PENDING and one.code is not None)
     return next(map(_failure_of, waiting), None)
 

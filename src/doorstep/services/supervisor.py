@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.telemetry.facts import Telemetry
@@ -30,14 +31,14 @@ def spawn(command: Sequence[str], environment: Mapping[str, str]) -> Process:
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, start_new_session=True)
 
 
+@dataclass(eq=False)
 class _Child:
     """One of the workers to keep running, across its restarts."""
 
-    def __init__(self) -> None:
-        self.process: Process | None = None
-        self.started_at: Instant = 0
-        self.restart_at: Instant = 0
-        self.backoff_seconds = 0.0
+    process: Process | None = None
+    started_at: Instant = 0
+    restart_at: Instant = 0
+    backoff_seconds: float = 0.0
 
 
 class Supervisor:

@@ -28,33 +28,6 @@ class AsyncConnection(Protocol):
     def execute(self) -> Callable[..., Awaitable[Any]]: ...
 
 
-class Family(NamedTuple):
-    """A family of connection classes that are handled in the same way."""
-
-    name: str
-    asynchronous: bool = False
-    """Whether sending on such a connection returns an awaitable."""
-
-
-_FAMILIES = {
-    "sqlite3.Connection": Family("sqlite3"),
-    "aiosqlite.Connection": Family("aiosqlite", asynchronous=True),
-    "psycopg.Connection": Family("psycopg"),
-    "psycopg.AsyncConnection": Family("psycopg_async", asynchronous=True),
-    "asyncpg.Connection": Family("asyncpg", asynchronous=True),
-    "asyncpg.PoolConnectionProxy": Family("asyncpg", asynchronous=True),
-    "sqlalchemy.Connection": Family("sqlalchemy_connection"),
-    "sqlalchemy.Session": Family("sqlalchemy_session"),
-    "sqlalchemy.scoped_session": Family("sqlalchemy_scoped"),
-    "sqlalchemy.AsyncConnection": Family("sqlalchemy_async_connection", asynchronous=True),
-    "sqlalchemy.AsyncSession": Family("sqlalchemy_async_session", asynchronous=True),
-    "sqlalchemy.async_scoped_session": Family("sqlalchemy_async_scoped", asynchronous=True),
-    "django.BaseDatabaseWrapper": Family("django"),
-    "django.ConnectionProxy": Family("django"),
-}
-"""Families by library and class. Subclasses are recognized too: SQLModel's session is a subclass of SQLAlchemy's."""
-
-
 def family_of(connection: object) -> Family:
     """The family of a connection; InvalidInput if the object is not a supported connection."""
     for one in type(connection).__mro__:
@@ -71,20 +44,17 @@ def family_of(connection: object) -> Family:
     )
 
 
-# -- transactions ------------------------------------------------------------------------------------------
-
-
 def check_transaction(connection: Any) -> None:
     """InvalidInput if an insert on a blocking connection or session (or an asyncpg connection) would commit by itself.
 
     Called just before the insert. With SQLAlchemy the driver's connection is checked too, because it may be in
     autocommit mode without SQLAlchemy knowing.
     """
-    if _AUTOCOMMITS[family_of(connection).name](connection):
+    if family_of(connection).autocommits(connection):
         raise InvalidInput(
             "connection",
-            "must be in a transaction, or the event would be sent even if your change is rolled back; begin one, or send"
-            " without a connection",
+            "must be in a transaction, or the event would be sent even if your change is rolled back; begin one, or"
+            " send without a connection",
         )
 
 
@@ -97,6 +67,19 @@ async def check_transaction_async(connection: Any) -> None:
         await connection.run_sync(check_transaction)
     else:
         check_transaction(connection)
+
+
+# -- families ----------------------------------------------------------------------------------------------
+
+
+class Family(NamedTuple):
+    """A family of connection classes that are handled in the same way."""
+
+    name: str
+    autocommits: Callable[[Any], bool]
+    """Whether an insert on the connection would commit by itself."""
+    asynchronous: bool = False
+    """Whether sending on such a connection returns an awaitable."""
 
 
 def _sqlite(connection: Any) -> bool:
@@ -141,20 +124,21 @@ def _session(session: Any) -> bool:
     return _sqlalchemy(session.connection())
 
 
-def _scoped(scoped: Any) -> bool:
-    return _session(scoped())
-
-
-_AUTOCOMMITS: dict[str, Callable[[Any], bool]] = {
-    "sqlite3": _sqlite,
-    "aiosqlite": _sqlite,
-    "psycopg": _psycopg,
-    "psycopg_async": _psycopg,
-    "asyncpg": _asyncpg,
-    "sqlalchemy_connection": _sqlalchemy,
-    "sqlalchemy_session": _session,
-    "sqlalchemy_scoped": _scoped,
-    "django": _django,
+_FAMILIES = {
+    "sqlite3.Connection": Family("sqlite3", _sqlite),
+    "aiosqlite.Connection": Family("aiosqlite", _sqlite, asynchronous=True),
+    "psycopg.Connection": Family("psycopg", _psycopg),
+    "psycopg.AsyncConnection": Family("psycopg_async", _psycopg, asynchronous=True),
+    "asyncpg.Connection": Family("asyncpg", _asyncpg, asynchronous=True),
+    "asyncpg.PoolConnectionProxy": Family("asyncpg", _asyncpg, asynchronous=True),
+    "sqlalchemy.Connection": Family("sqlalchemy_connection", _sqlalchemy),
+    "sqlalchemy.Session": Family("sqlalchemy_session", _session),
+    "sqlalchemy.scoped_session": Family("sqlalchemy_scoped", lambda scoped: _session(scoped())),
+    "sqlalchemy.AsyncConnection": Family("sqlalchemy_async_connection", _sqlalchemy, asynchronous=True),
+    "sqlalchemy.AsyncSession": Family("sqlalchemy_async_session", _session, asynchronous=True),
+    "sqlalchemy.async_scoped_session": Family("sqlalchemy_async_scoped", _session, asynchronous=True),
+    "django.BaseDatabaseWrapper": Family("django", _django),
+    "django.ConnectionProxy": Family("django", _django),
 }
-"""The checks by family. SQLAlchemy's asyncio connections and sessions are checked through their blocking
-counterparts."""
+"""Families by library and class. Subclasses are recognized too: SQLModel's session is a subclass of SQLAlchemy's.
+SQLAlchemy's asyncio connections and sessions are checked through their blocking counterparts."""

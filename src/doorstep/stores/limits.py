@@ -1,13 +1,16 @@
-"""Limits and rules that are the same in every store: for page sizes, counts, bytes, rates, text and the revocation of
-keys."""
+"""Limits and rules that are the same in every store: for page sizes, cursors, counts, bytes, rates, text and the
+revocation of keys."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from uuid import UUID
 
 from doorstep.clock import SECOND, Instant
 from doorstep.errors import Conflict, InvalidInput, NotFound
+from doorstep.model.event import Submission
+from doorstep.model.listing import UNKNOWN_CURSOR
 from doorstep.model.org import ApiKey, Role
 
 EXAMINED_MAX = 2_000
@@ -76,8 +79,40 @@ def check_revocable(key: ApiKey, all_keys: Iterable[ApiKey], now: Instant) -> No
     others = (one for one in all_keys if one.key_id != key.key_id and one.role is Role.ADMIN and one.is_valid(now))
     if not any(one.ends_at >= key.ends_at for one in others):
         raise Conflict(
-            "the last admin key cannot be revoked, nor one that is valid longer than all others; create another one first"
+            "the last admin key cannot be revoked, nor one that is valid longer than all others; create another one"
+            " first"
         )
+
+
+# -- cursors -----------------------------------------------------------------------------------------------
+# A cursor is the position at which a page of a list ended, encoded as text that only the store interprets.
+
+KEY_MAX = 2**63 - 1
+"""The largest integer that fits in a database column."""
+ID_MAX = 2**128 - 1
+"""The largest id, as a number."""
+_CURSOR = re.compile(r"[0-9a-f]{1,32}(?:\.[0-9a-f]{1,32})*")
+
+
+def write_cursor(*values: int) -> str:
+    """Encode the sort values of the last examined row as a cursor."""
+    return ".".join(f"{value:x}" for value in values)
+
+
+def read_cursor(cursor: str | None, *maxima: int) -> tuple[int, ...] | None:
+    """The sort values in a cursor; None without a cursor. `maxima` has the largest allowed value of each sort value."""
+    if cursor is None:
+        return None
+    values = tuple(int(part, 16) for part in cursor.split(".")) if _CURSOR.fullmatch(cursor) else ()
+    if len(values) != len(maxima) or any(value > limit for value, limit in zip(values, maxima, strict=True)):
+        raise InvalidInput("cursor", UNKNOWN_CURSOR)
+    return values
+
+
+def read_instant_cursor(cursor: str | None) -> tuple[int, UUID] | None:
+    """The position in a list that is sorted by an instant, then by id."""
+    values = read_cursor(cursor, KEY_MAX, ID_MAX)
+    return None if values is None else (values[0], UUID(int=values[1]))
 
 
 # -- text --------------------------------------------------------------------------------------------------
@@ -109,3 +144,18 @@ def check_storable(field: str, text: str | None) -> None:
     """InvalidInput for text that one of the stores could not store unchanged. Every store rejects the same text."""
     if text is not None and not is_storable(text):
         raise InvalidInput(field, "must not contain NUL or lone surrogates; remove them")
+
+
+def check_submission(submission: Submission) -> None:
+    """InvalidInput if one of the texts of a submission cannot be stored."""
+    check_storable("event_type", submission.event.event_type)
+    check_storable("correlation_id", submission.event.correlation_id)
+    check_storable("ordering_key", submission.event.ordering_key)
+    check_storable("idempotency_key", submission.idempotency_key)
+
+
+def check_name(field: str, name: str, characters_max: int) -> None:
+    """InvalidInput for a name that is empty, too long, or not storable."""
+    if not 1 <= len(name) <= characters_max:
+        raise InvalidInput(field, f"must be 1 to {characters_max} characters, got {len(name)}")
+    check_storable(field, name)

@@ -26,10 +26,6 @@ def too_many_alert_configs(configs_max: int) -> str:
     return f"an organization has at most {configs_max} alert rules, channels and silences; remove some first"
 
 
-def no_alert(alert_id: UUID) -> str:
-    return f"no alert {alert_id}"
-
-
 def claimed(worker: str) -> str:
     return f"claimed by {worker}"
 
@@ -116,7 +112,3 @@ def deletion_entry(
 
 def in_progress(event_id: UUID) -> str:
     return f"event {event_id} has a delivery in progress; delete it when the attempt has ended"
-
-
-def no_payload(delivery_id: UUID) -> str:
-    return f"no payload for delivery {delivery_id}: its event was deleted"

@@ -22,7 +22,9 @@ def store_from_url(url: str) -> Store:
     scheme = urlsplit(url).scheme
     match scheme:
         case "sqlite":
-            return _sqlite(url)
+            from doorstep.stores.sql.sqlite.store import SqliteStore
+
+            return SqliteStore(sqlite_path(url) or "")
         case "postgresql" | "postgres":
             return _postgres(url)
         case "memory":
@@ -46,12 +48,6 @@ def sqlite_path(url: str) -> str | None:
     return unquote(parts.path.removeprefix("/"))
 
 
-def _sqlite(url: str) -> Store:
-    from doorstep.stores.sql.sqlite.store import SqliteStore
-
-    return SqliteStore(sqlite_path(url) or "")
-
-
 def _postgres(url: str) -> Store:
     if find_spec("asyncpg") is None:
         raise ConfigError("PostgreSQL needs an extra package; install it with pip install 'doorstep[postgres]'")
@@ -70,8 +66,8 @@ def _split_schema(url: str) -> tuple[str, str | None]:
         return url, None
     if len(schemas) > 1 or not _SCHEMA.fullmatch(schemas[0]):
         raise ConfigError(
-            "database_url: schema must be one name of at most 63 lower-case letters, digits and _, not starting with a digit,"
-            f" got {', '.join(schemas)!r}; change it"
+            "database_url: schema must be one name of at most 63 lower-case letters, digits and _, not starting with a"
+            f" digit, got {', '.join(schemas)!r}; change it"
         )
     others = urlencode([(name, value) for name, value in query if name != "schema"])
     return urlunsplit(parts._replace(query=others)), schemas[0]

@@ -387,8 +387,8 @@ class Store(Protocol):
     # Each call does a bounded part of the work, oldest first.
 
     async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
-        """Archive up to `limit` dead letters that were settled before `dead_before` and are not deleted. `settled_at`, the time
-        at which they became dead letters, does not change."""
+        """Archive up to `limit` dead letters that were settled before `dead_before` and are not deleted. `settled_at`,
+        the time at which they became dead letters, does not change."""
 
     async def expire(self, code: str, reason: str, since: Instant, now: Instant, limit: int) -> Moved:
         """Turn waiting deliveries of expired events into dead letters, for up to `limit` events that expired after
@@ -436,8 +436,8 @@ class Store(Protocol):
         Circuit (only stored ones), Delivery, DeliveryPayload or EventSummary."""
 
     async def write(self, changes: Sequence[Put | Delete], entry: AuditEntry | None = None) -> bool:
-        """Apply all changes and add `entry` to the audit log; False, changing nothing, if a document is not at its expected
-        version, or if a document to delete does not exist.
+        """Apply all changes and add `entry` to the audit log; False, changing nothing, if a document is not at its
+        expected version, or if a document to delete does not exist.
 
         Without changes, this only adds the entry. Writing an endpoint or changing an organization increments the
         routing version. Writing an alert setting requires an entry, whose `at` is the time of the change. Conflict if

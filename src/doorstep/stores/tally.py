@@ -8,8 +8,9 @@ endpoint, because a delivery in progress is still open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from doorstep.clock import DAY, MILLISECOND, Instant
 from doorstep.model.attempt import Code
@@ -109,6 +110,23 @@ class Tally:
             else:
                 row["dead"] = row.get("dead", 0) + 1
                 row["now_dead"] = row.get("now_dead", 0) + 1
+
+
+def settlement_tally(
+    owners: Mapping[UUID, Owner],
+    valid: Collection[Settlement],
+    late: Iterable[Settlement],
+    changes: Iterable[StatusChange],
+    now: Instant,
+) -> Tally:
+    """The changes of the counters by settlements. `owners` has the owner of each of their endpoints."""
+    tally = Tally()
+    tally.settled(((owners[one.claim.endpoint_id], one) for one in valid), now)
+    for settlement in late:
+        tally.add(owners[settlement.claim.endpoint_id], "late")
+    orgs = {one.claim.org_id: owners[one.claim.endpoint_id][0] for one in valid}
+    tally.statuses((orgs[change.org_id], change) for change in changes)
+    return tally
 
 
 # -- the counts of an event --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 from uuid import UUID
 
@@ -192,21 +192,12 @@ def _notify(facts: Sequence[Fact], subscriber: Subscriber) -> None:
 # -- levels ----------------------------------------------------------------------------------------------------
 
 Level = Literal["debug", "info", "warning", "error"]
-RANKS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+RANKS: Mapping[object, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 Format = Callable[[Sequence[Fact]], bytes]
 
 
 def level_of(fact: Fact) -> str:
     return fact.level if isinstance(fact.level, str) and fact.level in RANKS else "info"
-
-
-def at_least(facts: Sequence[Fact], rank: int) -> list[Fact]:
-    """The facts whose level has at least this rank."""
-    return [fact for fact in facts if _RANKS.get(fact.level, _INFO) >= rank]
-
-
-_INFO = RANKS["info"]
-_RANKS: dict[str | UnsetType, int] = dict(RANKS.items())
 
 
 # -- JSON lines: 0.3 µs each -----------------------------------------------------------------------------------

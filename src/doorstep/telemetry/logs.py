@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakSet
@@ -24,12 +24,12 @@ from weakref import WeakSet
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND, to_iso
-from doorstep.telemetry.facts import RANKS, Fact, Format, Level, Notice, at_least, json_lines, text_format
+from doorstep.telemetry.facts import RANKS, Fact, Format, Level, Notice, Subscriber, json_lines, text_format
 from doorstep.telemetry.redaction import NONE, Secrets, safe_message, scrubbed, traceback_of
 
 WAITING_MAX = 200_000
 """How many facts may wait for a slow reader (about 60 MiB). Further facts are dropped."""
-_TOO_SLOW = "the reader is too slow"
+_INFO = RANKS["info"]
 
 
 class LogWriter:
@@ -77,7 +77,7 @@ class LogWriter:
             return
         with self._lock:
             if self._waiting + len(facts) > self._waiting_max:
-                self._count_lost(LinesLost(len(facts), _TOO_SLOW))
+                self._count_lost(LinesLost(len(facts), "the reader is too slow"))
                 return
             self._waiting += len(facts)
             self._batches.append(facts)
@@ -105,7 +105,7 @@ class LogWriter:
 
     def _write_waiting(self) -> None:
         while facts := self._next():
-            logged = at_least(facts, self._rank)
+            logged = [fact for fact in facts if RANKS.get(fact.level, _INFO) >= self._rank]
             try:
                 self._output.write(self._lines(logged))
                 self._report_lost(facts[-1].at)
@@ -128,27 +128,26 @@ class LogWriter:
     def _report_lost(self, at: str) -> None:
         with self._lock:
             lost, self._lost = self._lost, LinesLost(0, "")
-        if lost.count:
-            try:
-                self._output.write(self._format([_lost_notice(at, lost)]))
-            except LinesLost:
-                with self._lock:
-                    self._lost = LinesLost(self._lost.count + lost.count, lost.why)
+        if not lost.count:
+            return
+        message = f"log lines were lost: {lost.why}"
+        notice = Notice(at=at, level="warning", message=message, fields={"count": lost.count})
+        try:
+            self._output.write(self._format([notice]))
+        except LinesLost:
+            with self._lock:
+                self._lost = LinesLost(self._lost.count + lost.count, lost.why)
 
     # -- formatting ----------------------------------------------------------------------------------------
 
     def _lines(self, facts: Sequence[Fact]) -> bytes:
         try:
             return self._formatted(facts)
-        except Exception:  # noqa: BLE001  one fact cannot be formatted; the others can
-            return b"".join(self._line(fact) for fact in facts)
-
-    def _line(self, fact: Fact) -> bytes:
-        try:
-            return self._formatted([fact])
-        except Exception:  # noqa: BLE001  a notice about this is logged instead
-            message = f"cannot format this fact: {type(fact).__name__}"
-            return self._format([Notice(at=fact.at, level="error", message=message)])
+        except Exception:  # noqa: BLE001  one fact cannot be formatted; a notice about it is logged instead
+            if len(facts) > 1:
+                return b"".join(self._lines([fact]) for fact in facts)
+            message = f"cannot format this fact: {type(facts[0]).__name__}"
+            return self._format([Notice(at=facts[0].at, level="error", message=message)])
 
     def _formatted(self, facts: Sequence[Fact]) -> bytes:
         lines = self._format(facts)
@@ -199,10 +198,6 @@ def embedded_log(level: Level, log_format: str, secrets: Secrets = NONE) -> Iter
 
 def _is_text(log_format: str, output: int) -> bool:
     return log_format == "text" or (log_format == "auto" and os.isatty(output))
-
-
-def _lost_notice(at: str, lost: LinesLost) -> Notice:
-    return Notice(at=at, level="warning", message=f"log lines were lost: {lost.why}", fields={"count": lost.count})
 
 
 _writers: WeakSet[LogWriter] = WeakSet()
@@ -272,25 +267,21 @@ def _wait(handle: int) -> None:
     room.poll()
 
 
-def _chunks(data: bytes, handle: int) -> Iterable[bytes]:
-    """The data in one chunk or, for a pipe, in chunks of up to PIPE_BUF bytes. Larger writes to a pipe could be
-    interleaved with those of other workers."""
+def _chunks(data: bytes, handle: int) -> Iterator[bytes]:
+    """The data in one chunk or, for a pipe, in whole lines of up to PIPE_BUF bytes together. Larger writes to a pipe
+    could be interleaved with those of other workers."""
     if len(data) <= select.PIPE_BUF or not stat.S_ISFIFO(os.fstat(handle).st_mode):
-        return (data,)
-    return _cut_at_lines(data, select.PIPE_BUF)
-
-
-def _cut_at_lines(data: bytes, size: int) -> Iterator[bytes]:
+        yield data
+        return
     start = 0
     while start < len(data):
-        end = data.rfind(b"\n", start, start + size) + 1 or data.find(b"\n", start) + 1
+        end = data.rfind(b"\n", start, start + select.PIPE_BUF) + 1 or data.find(b"\n", start) + 1
         yield data[start:end]
         start = end
 
 
 # -- the standard library's logging ----------------------------------------------------------------------------
 
-Write = Callable[[Sequence[Fact]], None]
 _OURS = "doorstep"
 _log = logging.getLogger(_OURS)
 
@@ -298,7 +289,7 @@ _log = logging.getLogger(_OURS)
 class NoticeHandler(logging.Handler):
     """Turns log records of other libraries (uvicorn, alembic, asyncio) into notices, so that all lines have one format."""
 
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: Subscriber) -> None:
         super().__init__()
         self._write = write
 
@@ -309,7 +300,7 @@ class NoticeHandler(logging.Handler):
             self.handleError(record)
 
 
-def route_standard_logging(write: Write, level: Level) -> None:
+def route_standard_logging(write: Subscriber, level: Level) -> None:
     root = logging.getLogger()
     root.handlers[:] = [NoticeHandler(write)]
     # For other libraries, only warnings and errors are logged, even at level debug. Their other messages may contain
@@ -351,9 +342,8 @@ class _Hook:
         self, log: Callable[[Any], None], previous: Callable[[Any], Any], builtin: Callable[[Any], Any]
     ) -> None:
         self._log = log
-        self._previous: Callable[[Any], Any] | None = previous._previous if isinstance(previous, _Hook) else previous
-        if self._previous is builtin:
-            self._previous = None
+        original = previous._previous if isinstance(previous, _Hook) else previous
+        self._previous: Callable[[Any], Any] | None = None if original is builtin else original
 
     def __call__(self, failed: Any) -> None:
         self._log(failed)

@@ -83,12 +83,19 @@ class Measure(NamedTuple):
     unit: str = ""
 
 
-def _counter(name: str, figure: str, unit: str, about: str) -> Measure:
-    return Measure(name, Kind.COUNTER, about, lambda snapshot: [Value(getattr(snapshot.totals, figure))], unit=unit)
+def _kind(name: str) -> Kind:
+    return Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
 
 
-def _gauge(name: str, figure: str, unit: str, about: str) -> Measure:
-    return Measure(name, Kind.GAUGE, about, lambda snapshot: [Value(getattr(snapshot.totals, figure))], unit=unit)
+def _figure(name: str, figure: str, unit: str, about: str) -> Measure:
+    return Measure(name, _kind(name), about, lambda snapshot: [Value(getattr(snapshot.totals, figure))], unit=unit)
+
+
+def _endpoint_figure(name: str, read: Callable[[EndpointFigures], float], unit: str, about: str) -> Measure:
+    def values(snapshot: Snapshot) -> list[Value]:
+        return [Value(read(one), _endpoint_labels(one)) for one in snapshot.endpoints]
+
+    return Measure(name, _kind(name), about, values, _ENDPOINT, unit)
 
 
 _OUTCOMES = {"succeeded": "succeeded", "retry": "retried", "dead": "died"}
@@ -122,10 +129,6 @@ def _retries(snapshot: Snapshot) -> Distribution:
     return Distribution(RETRY_BOUNDS, counts, float(sum(number * count for number, count in enumerate(counts))))
 
 
-def _each(read: Callable[[EndpointFigures], float]) -> Callable[[Snapshot], list[Value]]:
-    return lambda snapshot: [Value(read(one), _endpoint_labels(one)) for one in snapshot.endpoints]
-
-
 def _endpoint_labels(one: EndpointFigures) -> dict[str, str]:
     return {"endpoint": one.endpoint.name, "endpoint_id": str(one.endpoint.endpoint_id)}
 
@@ -137,23 +140,23 @@ def _endpoint_attempts(snapshot: Snapshot) -> list[Value]:
 _ENDPOINT = ("endpoint", "endpoint_id")
 
 MEASURES: tuple[Measure, ...] = (
-    _counter("doorstep_events_created_total", "created", "{event}", "Events accepted"),
-    _counter(
+    _figure("doorstep_events_created_total", "created", "{event}", "Events accepted"),
+    _figure(
         "doorstep_events_delivered_total",
         "delivered",
         "{event}",
         "Times that an event became delivered: all its deliveries succeeded or were resolved, or it was acknowledged",
     ),
-    _counter(
+    _figure(
         "doorstep_events_failed_total",
         "failed",
         "{event}",
         "Times that an event ended with a dead letter; cancelled and deleted events do not count",
     ),
     Measure("doorstep_events", Kind.GAUGE, "Stored events by status", _statuses, ("status",), "{event}"),
-    _gauge("doorstep_events_received", "now_received", "{event}", "Events in the inbox that are not yet acknowledged"),
-    _gauge("doorstep_events_queued", "now_queued", "{event}", "Events with open deliveries"),
-    _gauge("doorstep_queue_depth", "now_open", "{delivery}", "Deliveries that are waiting or in progress"),
+    _figure("doorstep_events_received", "now_received", "{event}", "Events in the inbox that are not yet acknowledged"),
+    _figure("doorstep_events_queued", "now_queued", "{event}", "Events with open deliveries"),
+    _figure("doorstep_queue_depth", "now_open", "{delivery}", "Deliveries that are waiting or in progress"),
     Measure(
         "doorstep_oldest_due_seconds",
         Kind.GAUGE,
@@ -168,13 +171,13 @@ MEASURES: tuple[Measure, ...] = (
         lambda snapshot: [Value(snapshot.waiting_endpoints)],
         unit="{endpoint}",
     ),
-    _gauge(
+    _figure(
         "doorstep_dead_letters",
         "now_dead",
         "{delivery}",
         "Dead letters that nobody has acted on, without archived ones",
     ),
-    _counter("doorstep_deliveries_dead_total", "dead", "{delivery}", "Deliveries that became dead letters"),
+    _figure("doorstep_deliveries_dead_total", "dead", "{delivery}", "Deliveries that became dead letters"),
     Measure(
         "doorstep_circuits", Kind.GAUGE, "Endpoints by the state of their circuit", _circuits, ("state",), "{endpoint}"
     ),
@@ -186,13 +189,13 @@ MEASURES: tuple[Measure, ...] = (
         ("outcome",),
         "{attempt}",
     ),
-    _counter(
+    _figure(
         "doorstep_late_settles_total",
         "late",
         "{attempt}",
         "Results that had no effect because their lease had expired and the delivery was settled or claimed again",
     ),
-    _counter("doorstep_blocked_addresses_total", "blocked", "{attempt}", "Attempts that the address guard blocked"),
+    _figure("doorstep_blocked_addresses_total", "blocked", "{attempt}", "Attempts that the address guard blocked"),
     Measure(
         "doorstep_time_to_delivery_seconds",
         Kind.HISTOGRAM,
@@ -223,37 +226,26 @@ MEASURES: tuple[Measure, ...] = (
         (*_ENDPOINT, "outcome"),
         "{attempt}",
     ),
-    Measure(
+    _endpoint_figure(
         "doorstep_endpoint_deliveries_dead_total",
-        Kind.COUNTER,
+        lambda one: one.figures.dead,
+        "{delivery}",
         "Deliveries that became dead letters, by endpoint",
-        _each(lambda one: one.figures.dead),
-        _ENDPOINT,
-        "{delivery}",
     ),
-    Measure(
+    _endpoint_figure(
         "doorstep_endpoint_queue_depth",
-        Kind.GAUGE,
+        lambda one: one.figures.now_open,
+        "{delivery}",
         "Deliveries that are waiting or in progress, by endpoint",
-        _each(lambda one: one.figures.now_open),
-        _ENDPOINT,
-        "{delivery}",
     ),
-    Measure(
-        "doorstep_endpoint_dead_letters",
-        Kind.GAUGE,
-        "Dead letters by endpoint",
-        _each(lambda one: one.figures.now_dead),
-        _ENDPOINT,
-        "{delivery}",
+    _endpoint_figure(
+        "doorstep_endpoint_dead_letters", lambda one: one.figures.now_dead, "{delivery}", "Dead letters by endpoint"
     ),
-    Measure(
+    _endpoint_figure(
         "doorstep_endpoint_circuit_open",
-        Kind.GAUGE,
-        "1 while the endpoint's circuit is not closed",
-        _each(lambda one: float(one.circuit_open)),
-        _ENDPOINT,
+        lambda one: float(one.circuit_open),
         "{circuit}",
+        "1 while the endpoint's circuit is not closed",
     ),
 )
 

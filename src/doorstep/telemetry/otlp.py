@@ -8,11 +8,12 @@ decoder. Metrics are sent only once a minute, so the SDK encodes them (extra `ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
+from math import nan
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -21,9 +22,6 @@ from doorstep.clock import Instant
 from doorstep.errors import ConfigError
 from doorstep.telemetry.metrics import Distribution, Kind, Measure, Snapshot, Value, readings
 from doorstep.telemetry.tracing import Sampler, always, at_most, never, parent_based, ratio
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import Metric
 
 _pack_times = Struct("<BQBQ").pack
 _START, _END = 7 << 3 | 1, 8 << 3 | 1
@@ -82,7 +80,7 @@ def encode_span(
         _EVENT_ID,
         _dashed(event_id),
         b"" if delivery_id is None else _DELIVERY_ID + _dashed(delivery_id),
-        _before_correlation(len(correlation)),
+        _before("doorstep.correlation_id", len(correlation)),
         correlation,
         _state_and_error(state, error) if state or error else b"",
         trace if linked_id else b"",
@@ -147,10 +145,6 @@ def _before(name: str, length: int) -> bytes:
     """The beginning of an encoded attribute, up to its text, which has this length."""
     value = "-" * length
     return _attributes(((name, value),))[: -length or None]
-
-
-def _before_correlation(length: int) -> bytes:
-    return _before("doorstep.correlation_id", length)
 
 
 _EVENT_ID, _DELIVERY_ID = _before("doorstep.event_id", 36), _before("doorstep.delivery_id", 36)
@@ -221,21 +215,31 @@ class _Variables:
         """The value of the variable for traces, otherwise that of the general variable."""
         return self.text(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or self.text(f"OTEL_EXPORTER_OTLP_{name}")
 
-    def number(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float, rule: _Rule) -> float:
         text = self.text(name)
         try:
             number = float(text or default)
         except ValueError:
-            number = -1
-        if not 0 < number < 1e9:
-            raise ConfigError(f"{name} must be a number greater than 0, got {text[:40]!r}")
+            number = nan
+        if not rule.allows(number):
+            raise ConfigError(f"{name} must be {rule.words}, got {text[:40]!r}")
         return number
 
     def whole(self, name: str, default: int) -> int:
-        number = self.number(name, default)
-        if number != int(number):
-            raise ConfigError(f"{name} must be a whole number from 1, got {self.text(name)[:40]!r}")
-        return int(number)
+        return int(self.number(name, default, _WHOLE))
+
+
+class _Rule(NamedTuple):
+    """Which values a numeric variable may have, in words and as a function."""
+
+    words: str
+    allows: Callable[[float], bool]
+
+
+_POSITIVE = _Rule("a number greater than 0", lambda number: 0 < number < 1e9)
+_WHOLE = _Rule("a whole number from 1", lambda number: 0 < number < 1e9 and number == int(number))
+_SHARE = _Rule("a number from 0 to 1", lambda number: 0 <= number <= 1)
+_INTERVAL = _Rule("from 100 to 86400000 milliseconds", lambda number: 100 <= number <= 86_400_000)
 
 
 def _url(given: _Variables) -> str:
@@ -250,18 +254,15 @@ def _url(given: _Variables) -> str:
 def _timeout_seconds(given: _Variables) -> float:
     """The timeout in seconds. The specification says milliseconds, but the Python SDK reads seconds, so values below
     500 are interpreted as seconds."""
-    general = given.number("OTEL_EXPORTER_OTLP_TIMEOUT", 10)
-    timeout = given.number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", general)
+    general = given.number("OTEL_EXPORTER_OTLP_TIMEOUT", 10, _POSITIVE)
+    timeout = given.number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", general, _POSITIVE)
     return timeout if timeout < _MILLISECONDS_FROM else timeout / 1_000
 
 
 def _resource(given: _Variables) -> dict[str, str]:
-    attributes = _pairs(given.text("OTEL_RESOURCE_ATTRIBUTES"))
-    return (
-        {"service.name": "doorstep"}
-        | attributes
-        | ({"service.name": name} if (name := given.text("OTEL_SERVICE_NAME")) else {})
-    )
+    name = given.text("OTEL_SERVICE_NAME")
+    named = {"service.name": name} if name else {}
+    return {"service.name": "doorstep"} | _pairs(given.text("OTEL_RESOURCE_ATTRIBUTES")) | named
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -273,7 +274,7 @@ def _pairs(text: str) -> dict[str, str]:
 def _sampler(given: _Variables) -> Sampler:
     """The sampler from the variables. A trace costs a fifth as much as a delivery, so by default at most a hundred are
     started per second."""
-    name, share = given.text("OTEL_TRACES_SAMPLER"), _share(given)
+    name, share = given.text("OTEL_TRACES_SAMPLER"), given.number("OTEL_TRACES_SAMPLER_ARG", 1, _SHARE)
     if not name:
         return parent_based(at_most(TRACES_PER_SECOND))
     roots = {"always_on": always, "always_off": never, "traceidratio": ratio(share)}
@@ -284,17 +285,6 @@ def _sampler(given: _Variables) -> Sampler:
             f"got {name[:40]!r}"
         )
     return parent_based(root) if name.startswith("parentbased_") else root
-
-
-def _share(given: _Variables) -> float:
-    text = given.text("OTEL_TRACES_SAMPLER_ARG") or "1"
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1
-    if not 0 <= share <= 1:
-        raise ConfigError(f"OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1, got {text[:40]!r}")
-    return share
 
 
 # -- metrics ---------------------------------------------------------------------------------------------------
@@ -328,7 +318,11 @@ class MetricExporter:
         from opentelemetry.sdk.metrics import export as sdk
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        scope = sdk.ScopeMetrics(InstrumentationScope("doorstep", __version__), list(_metrics(snapshot)), schema_url="")
+        metrics = [
+            sdk.Metric(one.name.removesuffix("_total"), one.about, one.unit, _data(one, read, snapshot.taken_at))
+            for one, read in readings(snapshot)
+        ]
+        scope = sdk.ScopeMetrics(InstrumentationScope("doorstep", __version__), metrics, schema_url="")
         data = sdk.MetricsData([sdk.ResourceMetrics(self._resource, [scope], schema_url="")])
         return self._exporter.export(data) is sdk.MetricExportResult.SUCCESS
 
@@ -341,14 +335,7 @@ def exporter_from(environment: Mapping[str, str]) -> MetricExporter | None:
     given = _Variables(environment)
     if not given.enabled("METRICS"):
         return None
-    text = given.text("OTEL_METRIC_EXPORT_INTERVAL")
-    try:
-        milliseconds = float(text or _INTERVAL_MILLISECONDS)
-    except ValueError:
-        milliseconds = -1
-    if not 100 <= milliseconds <= 86_400_000:
-        raise ConfigError(f"OTEL_METRIC_EXPORT_INTERVAL must be from 100 to 86400000 milliseconds, got {text[:40]!r}")
-    return MetricExporter(milliseconds / 1_000)
+    return MetricExporter(given.number("OTEL_METRIC_EXPORT_INTERVAL", _INTERVAL_MILLISECONDS, _INTERVAL) / 1_000)
 
 
 def _named(resource: Any) -> Any:
@@ -359,38 +346,24 @@ def _named(resource: Any) -> Any:
     return Resource({name: value for name, value in attributes if not str(value).startswith("unknown_service")})
 
 
-def _metrics(snapshot: Snapshot) -> Iterator[Metric]:
-    from opentelemetry.sdk.metrics.export import Metric
-
-    for measure, read in readings(snapshot):
-        yield Metric(
-            measure.name.removesuffix("_total"), measure.about, measure.unit, _data(measure, read, snapshot.taken_at)
-        )
-
-
 def _data(measure: Measure, read: Sequence[Value] | Distribution, at: Instant) -> Any:
     from opentelemetry.sdk.metrics import export as sdk
 
-    cumulative = sdk.AggregationTemporality.CUMULATIVE
+    now, cumulative = at * _NANOSECONDS, sdk.AggregationTemporality.CUMULATIVE
     if isinstance(read, Distribution):
-        return sdk.Histogram([_histogram_point(read, at)], cumulative)
-    points = [sdk.NumberDataPoint(dict(one.labels), 0, at * _NANOSECONDS, one.number) for one in read]
+        point = sdk.HistogramDataPoint(
+            attributes={},
+            start_time_unix_nano=0,
+            time_unix_nano=now,
+            count=sum(read.counts),
+            sum=read.total,
+            bucket_counts=list(read.counts),
+            explicit_bounds=[float(bound) for bound in read.bounds],
+            min=None,  # type: ignore[arg-type]  # optional in the protocol, and unknown from the buckets
+            max=None,  # type: ignore[arg-type]
+        )
+        return sdk.Histogram([point], cumulative)
+    points = [sdk.NumberDataPoint(dict(one.labels), 0, now, one.number) for one in read]
     if measure.kind is Kind.COUNTER:
         return sdk.Sum(points, cumulative, is_monotonic=True)
     return sdk.Gauge(points)
-
-
-def _histogram_point(read: Distribution, at: Instant) -> Any:
-    from opentelemetry.sdk.metrics.export import HistogramDataPoint
-
-    return HistogramDataPoint(
-        attributes={},
-        start_time_unix_nano=0,
-        time_unix_nano=at * _NANOSECONDS,
-        count=sum(read.counts),
-        sum=read.total,
-        bucket_counts=list(read.counts),
-        explicit_bounds=[float(bound) for bound in read.bounds],
-        min=None,  # type: ignore[arg-type]  # optional in the protocol, and unknown from the buckets
-        max=None,  # type: ignore[arg-type]
-    )

@@ -22,7 +22,11 @@ CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
 
 def text(snapshot: Snapshot | None, load: Load, now: Instant) -> bytes:
     """The body of /metrics."""
-    return prometheus.generate_latest(_Fixed([*_of_store(snapshot), *_of_process(snapshot, load, now)]))
+    stored = (
+        _histogram(measure, read) if isinstance(read, Distribution) else _numbers(measure, read)
+        for measure, read in readings(snapshot)
+    )
+    return prometheus.generate_latest(_Fixed([*stored, *_of_process(snapshot, load, now)]))
 
 
 class _Fixed(Collector):
@@ -33,11 +37,6 @@ class _Fixed(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return iter(self._metrics)
-
-
-def _of_store(snapshot: Snapshot | None) -> Iterator[Metric]:
-    for measure, read in readings(snapshot):
-        yield _histogram(measure, read) if isinstance(read, Distribution) else _numbers(measure, read)
 
 
 def _numbers(measure: Measure, values: Iterable[Value]) -> Metric:

@@ -120,7 +120,8 @@ class Secrets:
     """The secrets that this process was started with. The log hides them in all free text."""
 
     def __init__(self, secrets: Iterable[str | None] = ()) -> None:
-        spellings = {form for secret in secrets if secret for form in _spellings(secret)}
+        given = [secret for secret in secrets if secret]
+        spellings = {form for secret in given for form in (secret, unquote(secret), quote(secret, safe=""))}
         self._spellings = sorted((form for form in spellings if len(form) >= _SECRET_CHARS_MIN), key=len, reverse=True)
         self._encoded = {form.encode() for spelling in self._spellings for form in (spelling, _escaped(spelling))}
 
@@ -157,10 +158,6 @@ def passwords_in(url: str) -> Iterator[str]:
         yield from dict.fromkeys(text.rpartition("@")[0] for text in (authority, rest) if "@" in text)
     query = re.sub(r"\+", "%2B", url.rpartition("?")[2])
     yield from (value for name, value in parse_qsl(query) if name.lower() in _SECRET_PARAMETERS)
-
-
-def _spellings(secret: str) -> set[str]:
-    return {secret, unquote(secret), quote(secret, safe="")}
 
 
 def _escaped(secret: str) -> str:

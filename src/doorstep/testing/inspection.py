@@ -56,14 +56,12 @@ class Inspection:
 
     def sent(self, event_type: str = "*") -> list[Event]:
         """The events of this type (`order.*` matches any suffix), in the order in which they were sent."""
-        events = (*self._events.values(), *self._posted())
+        posted = (event_of(message) for message in self._outbox())
+        events = (*self._events.values(), *posted)
         return [event for event in events if matches(event_type, event.event_type)]
 
-    def _posted(self) -> list[Event]:
-        """Events in the outbox: sent on the program's own connection, and either rejected or not drained yet."""
-        return [event_of(message) for message in self._outbox()]
-
     def _outbox(self) -> list[OutboxMessage]:
+        """Events sent on the program's own connection, and either rejected or not drained yet."""
         rejected = _at_once(self._store.find(None, RejectedMessages(limit=_OUTBOX_MAX)))
         messages = [*_at_once(self._store.outbox(_OUTBOX_MAX)), *rejected]
         return [message for message in messages if message.event_id not in self._events]
@@ -118,17 +116,12 @@ class Inspection:
         for event in self.sent():
             if event.event_id == sent.event_id:
                 return event
-        raise AssertionError(f"event {sent.event_id} was not sent in this sandbox; sent were:\n{self._all()}")
+        raise AssertionError(f"event {sent.event_id} was not sent in this sandbox; sent were:\n{_listed(self.sent())}")
 
     def _missing(self, event_type: str, payload: Any, count: int | None, found: int) -> str:
         expected = "at least one event" if count is None else f"{count} events"
         given = "" if payload is _ANYTHING else f" with payload {_shown(_encoded(payload))}"
-        return (
-            f"{expected} of type {event_type}{given} should have been sent, but {found} were; sent were:\n{self._all()}"
-        )
-
-    def _all(self) -> str:
-        return _listed(self.sent())
+        return f"{expected} of type {event_type}{given} should have been sent, but {found} were; sent were:\n{_listed(self.sent())}"
 
     def _states(self, sent: Sent) -> str:
         lines = [self._line(delivery) for delivery in self.deliveries(sent)]
@@ -158,7 +151,8 @@ class Inspection:
 
     def _line(self, delivery: Delivery) -> str:
         endpoint = _at_once(self._store.get(Endpoint, delivery.org_id, delivery.endpoint_id))
-        parts = [f"  to {endpoint.name}: {delivery.state} after {_count(delivery.attempt, 'attempt')}"]
+        attempts = "1 attempt" if delivery.attempt == 1 else f"{delivery.attempt} attempts"
+        parts = [f"  to {endpoint.name}: {delivery.state} after {attempts}"]
         if delivery.state is DeliveryState.PENDING and delivery.due_at is not None:
             wait = (delivery.due_at - self._clock.now()) / SECOND
             parts.append(f"due in {wait:g} s" if wait > 0 else "due now (has it been drained?)")
@@ -203,7 +197,3 @@ def _shown(payload: bytes) -> str:
 
 def _named(event: Event) -> str:
     return f"{event.event_type} {event.event_id}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from doorstep.clock import SECOND, AnchoredClock, Clock, Instant
 from doorstep.model.attempt import Code, Failure, Reply
@@ -260,21 +261,20 @@ async def _respond(answer: Answer, writer: asyncio.StreamWriter) -> bool:
 
 
 def _encoded(answer: Answer) -> bytes:
-    lines = (f"HTTP/1.1 {answer.status} Said", f"content-length: {len(answer.body)}", *answer.headers)
-    return "\r\n".join((*lines, "", "")).encode() + answer.body
+    return _head(answer, f"content-length: {len(answer.body)}", *answer.headers) + b"\r\n" + answer.body
+
+
+def _head(answer: Answer, *header_lines: str) -> bytes:
+    return "\r\n".join((f"HTTP/1.1 {answer.status} Said", *header_lines, "")).encode()
 
 
 # -- transports ----------------------------------------------------------------------------------------------------
 
 
-class FakeTransport:
-    """Every attempt stays `unanswered` until `answer` or `fail` ends it. `started` lists all attempts."""
+class UnlimitedTransport:
+    """The part that the transports below share: they serve every target, without a limit."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._done: Done | None = None
-        self.started: list[Transmission] = []
-        self.unanswered: list[Transmission] = []
+    _done: Done | None = None
 
     def open(self, done: Done) -> None:
         """Set the receiver of replies."""
@@ -288,14 +288,27 @@ class FakeTransport:
         """No limit."""
         return None
 
+    async def close(self) -> None:
+        """Report nothing from now on. Unanswered attempts stay unanswered."""
+        self._done = None
+
+    def _report(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
+        if self._done is not None:
+            self._done(replies)
+
+
+class FakeTransport(UnlimitedTransport):
+    """Every attempt stays `unanswered` until `answer` or `fail` ends it. `started` lists all attempts."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.started: list[Transmission] = []
+        self.unanswered: list[Transmission] = []
+
     def start(self, transmissions: Sequence[Transmission]) -> None:
         """Record the attempts as unanswered."""
         self.started.extend(transmissions)
         self.unanswered.extend(transmissions)
-
-    async def close(self) -> None:
-        """Report nothing from now on. Unanswered attempts stay unanswered."""
-        self._done = None
 
     def answer(self, status: int = 200, headers: bytes = b"", body: bytes = b"", count: int | None = None) -> None:
         """Answer the oldest `count` attempts (by default all), in one batch."""
@@ -311,8 +324,7 @@ class FakeTransport:
         self.unanswered = self.unanswered[len(ended) :]
         now = self._clock.now()
         reply = Reply(started_at=now, finished_at=now, **fields)  # type: ignore[arg-type]
-        if self._done is not None:
-            self._done([(transmission, reply) for transmission in ended])
+        self._report([(transmission, reply) for transmission in ended])
 
 
 _FAILURES = {
@@ -322,34 +334,17 @@ _FAILURES = {
 }
 
 
-class NoNetwork(Player):
+class NoNetwork(UnlimitedTransport, Player):
     """A `Transport` that simulates every URL. Delays take no real time; delays longer than the timeout cause one."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self._done: Done | None = None
         self._error: Exception | None = None
-
-    def open(self, done: Done) -> None:
-        """Set the receiver of replies."""
-        self._done = done
-
-    def serves(self, target: str, org_id: UUID) -> bool:
-        """True for every target."""
-        return True
-
-    def slots(self, target: str) -> int | None:
-        """No limit."""
-        return None
 
     def start(self, transmissions: Sequence[Transmission]) -> None:
         """Like a real transport, reply in a later iteration of the event loop, not at once."""
         replies = [(transmission, self._reply(transmission)) for transmission in transmissions]
         asyncio.get_running_loop().call_soon(self._report, replies)
-
-    async def close(self) -> None:
-        """Report nothing from now on."""
-        self._done = None
 
     def raise_error(self) -> None:
         """If a personality has raised an exception since the last call, raise the first one."""
@@ -357,25 +352,16 @@ class NoNetwork(Player):
         if error is not None:
             raise error
 
-    def _report(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
-        if self._done is not None:
-            self._done(replies)
-
     def _reply(self, transmission: Transmission) -> Reply:
         pairs = (line.partition(":") for line in transmission.headers)
         headers = {name.lower(): value.strip() for name, _, value in pairs}
         answer = self._answer(transmission, headers)
         now = self.clock.now()
-        if failure := _failure(answer, transmission.timeout_seconds):
-            return Reply(started_at=now, finished_at=now, request_headers=transmission.logged_headers, failure=failure)
-        return Reply(
-            started_at=now,
-            finished_at=now,
-            request_headers=transmission.logged_headers,
-            status=answer.status,
-            headers=_head(answer),
-            body=answer.body,
-        )
+        reply = Reply(started_at=now, finished_at=now, request_headers=transmission.logged_headers)
+        manner = Manner.SAYS_NOTHING if answer.after_seconds >= transmission.timeout_seconds else answer.manner
+        if failure := _FAILURES.get(manner):
+            return replace(reply, failure=failure)
+        return replace(reply, status=answer.status, headers=_head(answer, *answer.headers), body=answer.body)
 
     def _answer(self, transmission: Transmission, headers: dict[str, str]) -> Answer:
         """If a personality raises an exception, close the connection. `drain` raises the exception when it ends."""
@@ -384,11 +370,3 @@ class NoNetwork(Player):
         except Exception as error:  # noqa: BLE001  the engine must continue, or the next drain would wait for this attempt
             self._error = self._error or error
             return Answer(manner=Manner.RESETS)
-
-
-def _failure(answer: Answer, timeout_seconds: float) -> Failure | None:
-    return _FAILURES.get(Manner.SAYS_NOTHING if answer.after_seconds >= timeout_seconds else answer.manner)
-
-
-def _head(answer: Answer) -> bytes:
-    return "\r\n".join((f"HTTP/1.1 {answer.status} Said", *answer.headers, "")).encode()

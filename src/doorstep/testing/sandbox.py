@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from copy import copy
 from ipaddress import ip_network
-from typing import Any, TypeVar
+from typing import Any
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
 from doorstep.app import Doorstep
 from doorstep.clock import SECOND, Instant, seconds
 from doorstep.components import Components
-from doorstep.loop_binding import LoopBinding, in_a_loop
+from doorstep.loop_binding import LoopBinding, T, Work, in_a_loop
 from doorstep.model.bulk import LiveBulks
 from doorstep.services.bulk_runner import BulkRunner
 from doorstep.services.worker import Service, pause
@@ -198,7 +199,7 @@ class _Box(Inspection):
         self._real_network = network
         self._thread = doorstep.binding.thread
         self._binding = SandboxBinding(doorstep._open, doorstep._stop, doorstep._close)
-        self._swapped = _swapped(doorstep, **self._replacements(store))
+        self._replaced = patch.dict(vars(doorstep), self._replacements(store))
 
     def _replacements(self, store: Store) -> dict[str, Any]:
         """Attributes to replace on the Doorstep. Registrations are copied, so that those of a test are discarded."""
@@ -223,7 +224,7 @@ class _Box(Inspection):
 
     async def _open(self) -> None:
         with ExitStack() as undo:
-            undo.enter_context(self._swapped)
+            undo.enter_context(self._replaced)
             await type(self.doorstep).open(self.doorstep)
             self._drainer = Drainer(self.doorstep, self.clock, self._transport())
             self._drainer.open()
@@ -283,22 +284,6 @@ class BlockingSandbox(_Box):
 async def _leave_open(**_: object) -> None:
     """Does nothing: the sandbox opens and closes the Doorstep."""
 
-
-@contextmanager
-def _swapped(target: object, **attributes: Any) -> Iterator[None]:
-    """Replace attributes of an object for the duration of the `with` block."""
-    own = vars(target)
-    before = dict(own)
-    own.update(attributes)
-    try:
-        yield
-    finally:
-        own.clear()
-        own.update(before)
-
-
-T = TypeVar("T")
-Work = Callable[[], Coroutine[Any, Any, T]]
 
 _RESPONSE_SECONDS = 0.05
 

@@ -1,21 +1,27 @@
-"""Decides which addresses may be connected to: no private or special ones, unless the operator allows a range.
+"""Decides which URLs and addresses may be connected to: no private or special ones, unless the operator allows them.
 
 The decisive check is made when a connection is opened (http.py), on the actual IP address, because a host name may
 resolve differently each time. Python's `is_global` is not sufficient. For example, it is true for the NAT64 form of
 169.254.169.254, the address where cloud providers serve credentials. So this module has its own table.
+
+The classic way to bypass such a check is a URL that two parsers read differently. So a URL must be plain ASCII, curl
+parses it both for the check and for the connection, and its normalised form is what is stored and used.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
+
+import pycurl
 
 from doorstep.errors import InvalidInput
-from doorstep.transports.dns_cache import Resolve, system_resolve
-from doorstep.transports.url import Address, ParsedUrl, parse_url
 
+Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 
@@ -143,6 +149,81 @@ def _is_local(ip: Address) -> bool:
         except OSError:
             return False
     return True
+
+
+# -- URLs ------------------------------------------------------------------------------------------------------
+
+_LENGTH_MAX = 2_048
+_LOOKS_RIGHT = re.compile(r"https?://[^/?#\\]", re.IGNORECASE)
+_NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)$")
+_LOOPBACK_NAME = re.compile(r"(.+\.)?localhost$")
+
+
+class ParsedUrl(NamedTuple):
+    url: str
+    """The normalised URL: scheme and host in lower case, an IP address in its usual form, and no fragment."""
+    plain: bool
+    """Whether requests are sent without TLS."""
+    host: str
+    port: int
+    address: Address | None
+    """Set if the host is an IP address, or a name such as `localhost` that always means this machine."""
+
+
+def parse_url(url: str) -> ParsedUrl:
+    """Parse the URL of an endpoint. Raises InvalidInput, which says what is wrong with the URL."""
+    _check_characters(url)
+    parts = _split(url)
+    if parts.zoneid:
+        raise InvalidInput("url", "must not name a network zone")
+    parts.host, parts.fragment = parts.host.lower().rstrip("."), None
+    plain = parts.scheme != "https"
+    port = int(parts.port or (80 if plain else 443))
+    if port == 0:
+        raise InvalidInput("url", "must not have port 0")
+    return ParsedUrl(parts.url, plain, parts.host, port, _address_of(parts.host))
+
+
+def _check_characters(url: str) -> None:
+    if len(url) > _LENGTH_MAX:
+        raise InvalidInput("url", f"must have at most {_LENGTH_MAX} characters, got {len(url)}")
+    if not url.isascii():
+        raise InvalidInput("url", "must be ASCII; write the host as xn--… and percent-encode the rest")
+    if not url.isprintable() or " " in url or "\\" in url:
+        raise InvalidInput("url", "must not hold spaces, backslashes or control characters")
+    if not _LOOKS_RIGHT.match(url):
+        raise InvalidInput("url", "must begin with https:// (or http://) and a host")
+
+
+def _split(url: str) -> pycurl.CurlUrl:
+    try:
+        return pycurl.CurlUrl(url, pycurl.U_DISALLOW_USER)
+    except pycurl.error as error:
+        # curl's message names the invalid part but never quotes it.
+        raise InvalidInput("url", f"cannot be used: {error.args[1]}") from None
+
+
+def _address_of(host: str) -> Address | None:
+    if _LOOPBACK_NAME.match(host):
+        return IPv4Address("127.0.0.1")
+    try:
+        return ip_address(host.strip("[]"))
+    except ValueError:
+        if _NUMERIC_LABEL.match(host.rpartition(".")[2]):
+            raise InvalidInput("url", "has a host that is neither a name nor a valid address") from None
+        return None
+
+
+# -- host names and reachability -------------------------------------------------------------------------------
+
+Resolve = Callable[[str, int], Sequence[str]]
+"""Returns the addresses of a name in the order in which to try them. Raises OSError if there are none."""
+
+
+def system_resolve(host: str, port: int) -> Sequence[str]:
+    """Resolve a name with the system's resolver. Duplicate addresses are removed."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def why_unreachable(

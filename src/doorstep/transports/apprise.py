@@ -82,9 +82,9 @@ LOCAL_SCHEMES = frozenset(
 """URL schemes of Apprise that notify the local machine. `rsyslog` is not included, because it uses the network."""
 _LOOK_UP = "socket.getaddrinfo"
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
-_STARTS = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "os.spawn"})
-_CHANGES = frozenset(
-    {"os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
+_STARTS_OR_CHANGES = frozenset(
+    {"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "os.spawn"}
+    | {"os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
     | {"os.utime", "os.setxattr", "sqlite3.connect", "dbm.open", "syslog.openlog", "syslog.syslog", "os.kill"}
 )
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -149,7 +149,7 @@ class Watcher:
             self._judge(arguments)
         elif event == "open":
             self._judge_file(*arguments)
-        elif event in _STARTS or event in _CHANGES:
+        elif event in _STARTS_OR_CHANGES:
             self._refuse("nothing of this machine may be started or changed")
 
     @property
@@ -204,7 +204,7 @@ def main() -> None:
 
 def _send(order: Order) -> Answer:
     if order.url.strip().partition("://")[0].lower() in LOCAL_SCHEMES:
-        return Answer(False, why="It leads to nobody but this machine")
+        return Answer(False, why="It would notify only this machine")
     import apprise
 
     logging.disable(logging.CRITICAL)  # Apprise's log records contain URLs

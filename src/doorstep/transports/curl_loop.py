@@ -11,13 +11,13 @@ import asyncio
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import pycurl
 
-
-class Wake(Protocol):
-    def __call__(self, ready: Sequence[tuple[int, int]] = ()) -> None: ...
+Ready = Callable[[Sequence[tuple[int, int]]], None]
+"""Called with pairs of a socket and its readiness in the form of curl's `CSELECT_*` flags. There are no pairs if a
+timer has fired."""
 
 
 class CurlLoop:
@@ -26,7 +26,7 @@ class CurlLoop:
     If the multi handle is broken, a method raises pycurl.error or `trouble` is set. This object must then be replaced.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connections_max: int, wake: Wake) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, connections_max: int, wake: Ready) -> None:
         self._loop = loop
         self._wake = wake
         self._due: float | None = None
@@ -104,27 +104,15 @@ class CurlLoop:
 
     def _on_time(self) -> None:
         self._timer = None
-        self._wake()
+        self._wake(())
 
-
-Ready = Callable[[Sequence[tuple[int, int]]], None]
-"""Called with pairs of a socket and its readiness in the form of curl's `CSELECT_*` flags."""
 
 _ROUND_MAX = 128
 """The maximum number of sockets served in one round. It lets the event loop continue after about 2 ms. The remaining
 sockets are served in the next round."""
 
 
-class Readiness(Protocol):
-    def watch(self, fd: int, wanted: int) -> None:
-        """Watch a socket for the events that curl requests (`POLL_*` flags). This replaces an earlier request."""
-
-    def forget(self, fd: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def readiness(loop: asyncio.AbstractEventLoop, ready: Ready) -> Readiness:
+def readiness(loop: asyncio.AbstractEventLoop, ready: Ready) -> EpollReadiness | LoopReadiness:
     return EpollReadiness(loop, ready) if hasattr(select, "epoll") else LoopReadiness(loop, ready)
 
 
@@ -139,6 +127,7 @@ class EpollReadiness:
         self._open()
 
     def watch(self, fd: int, wanted: int) -> None:
+        """Watch a socket for the events that curl requests (`POLL_*` flags). This replaces an earlier request."""
         events = _EPOLL_EVENTS.get(wanted, 0)
         known = fd in self._wanted
         self._wanted[fd] = events
@@ -195,6 +184,8 @@ _READY_FLAGS = {_EPOLL_EVENTS[pycurl.POLL_IN]: pycurl.CSELECT_IN, _EPOLL_EVENTS[
 
 
 class LoopReadiness:
+    """Uses the event loop's own methods, on systems without epoll."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> None:
         self._loop = loop
         self._ready = ready

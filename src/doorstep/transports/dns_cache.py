@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from doorstep.transports.address_guard import Resolve, parse_url
 from doorstep.transports.threads import DaemonThreads
-from doorstep.transports.url import parse_url
-
-Resolve = Callable[[str, int], Sequence[str]]
-"""Returns the addresses of a name in the order in which to try them. Raises OSError if there are none."""
 
 _FRESH_SECONDS = 60.0
 _USABLE_SECONDS = 600.0
@@ -89,7 +86,7 @@ class DnsCache:
         """Whether attempts can start without waiting for a lookup. Starts a lookup if the addresses are old."""
         if min(name.fresh_until, name.usable_until) <= now and not name.is_resolving:
             name.is_resolving = True
-            self._threads.submit(lambda: self._look_up(name))
+            self._threads.call(partial(self._look_up, name), partial(self._end, name), self._loop)
         return name.usable_until > now
 
     def forget_curl(self) -> None:
@@ -111,25 +108,13 @@ class DnsCache:
         site = self._sites[target] = ResolvedUrl(parsed.url, parsed.plain, name)
         return site
 
-    def _look_up(self, name: Name) -> None:
-        """Look up a name. Runs in a thread, because it may take a long time."""
-        addresses: Sequence[str] = ()
-        trouble = ""
+    def _look_up(self, name: Name) -> tuple[Sequence[str], str]:
+        """The addresses of a name, and why the lookup failed. Runs in a thread, because it may take a long time."""
         try:
-            addresses = self._resolve(name.host, name.port)
+            return self._resolve(name.host, name.port), ""
         except (OSError, UnicodeError) as error:  # UnicodeError: a label that is too long or empty
-            trouble = str(error)
-        try:
-            self._loop.call_soon_threadsafe(self._end, name, addresses, trouble)
-        except RuntimeError:
-            pass  # the event loop was closed in the meantime
+            return (), str(error)
 
-    def _end(self, name: Name, addresses: Sequence[str], trouble: str) -> None:
-        name.found(addresses, trouble, self._loop.time())
+    def _end(self, name: Name, found: tuple[Sequence[str], str]) -> None:
+        name.found(*found, self._loop.time())
         self._found(name)
-
-
-def system_resolve(host: str, port: int) -> Sequence[str]:
-    """Resolve a name with the system's resolver. Duplicate addresses are removed."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))

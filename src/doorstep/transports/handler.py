@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
@@ -17,10 +18,10 @@ import msgspec
 from doorstep.clock import SECOND, Clock, Instant
 from doorstep.model.attempt import Code, Failure, Reply
 from doorstep.transports.handler_replies import Ending, Handler, Received, awaited, ending_of, received
-from doorstep.transports.isolation.frames import Report
-from doorstep.transports.isolation.pool import Isolation, Job, ProcessPool
+from doorstep.transports.isolation import Isolation
+from doorstep.transports.isolation.pool import Job, ProcessPool
 from doorstep.transports.threads import DaemonThreads
-from doorstep.transports.transport import Done, Transmission
+from doorstep.transports.transport import Done, Transmission, Transport
 
 _STUCK_SHARE = 8
 """One handler may block at most an eighth of the threads. It then gets no more threads until one of them returns."""
@@ -29,7 +30,7 @@ _CLEANUP_SECONDS = 1.0
 """How long cancelled async handlers may take to clean up when the transport closes."""
 
 
-class HandlerTransport:
+class HandlerTransport(Transport):
     """A `Transport` to registered functions."""
 
     def __init__(
@@ -37,7 +38,6 @@ class HandlerTransport:
         clock: Clock,
         handlers: Mapping[str, Handler],
         threads_max: int = 512,
-        body_bytes_max: int = 16_384,
         isolated: Mapping[str, Isolation] = {},
         orgs: Mapping[str, Collection[UUID]] | None = None,
         warn: Callable[[str], object] = lambda _: None,
@@ -57,7 +57,6 @@ class HandlerTransport:
         self._warn = warn
         self._threads_max = threads_max
         self._stuck_max = max(1, threads_max // _STUCK_SHARE)
-        self._body_bytes_max = body_bytes_max
         self._calls: set[_Call] = set()
         self._replies: list[tuple[Transmission, Reply]] = []
         self._threads = DaemonThreads(threads_max, self._stuck_max)
@@ -96,7 +95,8 @@ class HandlerTransport:
             if self.serves(transmission.target, transmission.claim.org_id):
                 self._begin(call, self._handlers[transmission.target])
             else:
-                self._end(call, Ending(failure=_unknown(transmission.target)))
+                message = f"No handler named {transmission.target!r} is registered in this worker."
+                self._end(call, Ending(failure=Failure(Code.NO_HANDLER, message)))
 
     async def close(self) -> None:
         calls, self._calls = self._calls, set()
@@ -130,8 +130,8 @@ class HandlerTransport:
 
     async def _run_in_task(self, call: _Call, function: Callable[[Received], object]) -> None:
         given = received(call.transmission.claim, call.transmission.headers)
-        result = ending_of(function, given, self._body_bytes_max)
-        self._end(call, result if isinstance(result, Ending) else await awaited(result, given, self._body_bytes_max))
+        result = ending_of(function, given)
+        self._end(call, result if isinstance(result, Ending) else await awaited(result, given))
 
     def _begin_in_thread(self, call: _Call, function: Handler) -> None:
         """Run a plain handler in a thread. Encoding its result or describing its exception may take long, so that is
@@ -142,9 +142,7 @@ class HandlerTransport:
             if call.ended:
                 return Ending()
             call.started_at = self._clock.now()
-            return ending_of(
-                function, received(call.transmission.claim, call.transmission.headers), self._body_bytes_max
-            )
+            return ending_of(function, received(call.transmission.claim, call.transmission.headers))
 
         job = self._threads.call(run, lambda result: self._returned(call, result), self._loop, call.transmission.target)
         call.give_up = lambda: self._threads.give_up(job)
@@ -163,14 +161,14 @@ class HandlerTransport:
         includes importing the program, which may take long."""
         pool = self._pool(call.transmission.target)
         content = msgspec.msgpack.encode(received(call.transmission.claim, call.transmission.headers))
-        job = Job(content, lambda: self._taken(call), lambda report: self._reported(call, report))
+        job = Job(content, lambda: self._taken(call), lambda report: self._end(call, report))
         call.give_up = lambda: pool.give_up(job)
         self._limit(call, self._patience_seconds(call), self._no_process)
         pool.submit(job)
 
     def _pool(self, name: str) -> ProcessPool:
         if name not in self._pools:
-            self._pools[name] = ProcessPool(self._isolated[name], self._body_bytes_max)
+            self._pools[name] = ProcessPool(self._isolated[name])
         return self._pools[name]
 
     def _patience_seconds(self, call: _Call) -> float:
@@ -185,14 +183,11 @@ class HandlerTransport:
             call.started_at = self._clock.now()
             self._limit(call, call.transmission.timeout_seconds, self._time_out)
 
-    def _reported(self, call: _Call, report: Report) -> None:
-        self._end(call, Ending(report.body, report.failure), report.started)
-
     def _no_process(self, call: _Call) -> None:
         call.give_up()
         trouble = self._pool(call.transmission.target).trouble
         failure = Failure(Code.TIMEOUT, "No process for the handler was ready in time.", detail=trouble)
-        self._end(call, Ending(failure=failure), started=False)
+        self._end(call, Ending(failure=failure, started=False))
 
     # -- ending --------------------------------------------------------------------------------------------
 
@@ -205,12 +200,12 @@ class HandlerTransport:
         if not started:
             message = "No thread became free for the handler in time."
             detail = f"{stuck} threads are stuck in this handler, {self.stuck_threads} in all"
-        self._end(call, Ending(failure=Failure(Code.TIMEOUT, message, detail=detail)), started)
+        self._end(call, Ending(failure=Failure(Code.TIMEOUT, message, detail=detail), started=started))
         if stuck >= self._stuck_max and target not in self._used_up:
             self._used_up.add(target)
             self._warn(f"handler {target!r} hangs in {stuck} threads and gets no more until one returns; {_REMEDY}")
 
-    def _end(self, call: _Call, ending: Ending, started: bool = True) -> None:
+    def _end(self, call: _Call, ending: Ending) -> None:
         """Report the result of a call. Only its first result is reported, and none after `close`."""
         if call not in self._calls:
             return
@@ -218,17 +213,15 @@ class HandlerTransport:
         call.leave()
         if not self._replies:
             self._loop.call_soon(self._report)
-        self._replies.append((call.transmission, self._reply(call, ending, started)))
-
-    def _reply(self, call: _Call, ending: Ending, started: bool) -> Reply:
-        return Reply(
+        reply = Reply(
             started_at=call.started_at,
             finished_at=self._clock.now(),
             request_headers=call.transmission.logged_headers,
             body=ending.body,
             failure=ending.failure,
-            started=started,
+            started=ending.started,
         )
+        self._replies.append((call.transmission, reply))
 
     def _report(self) -> None:
         replies, self._replies = self._replies, []
@@ -236,21 +229,19 @@ class HandlerTransport:
             self._done(replies)
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """One running attempt, as a task, in a thread or in a process."""
 
-    __slots__ = ("ended", "give_up", "started", "started_at", "task", "timer", "transmission")
-
-    def __init__(self, transmission: Transmission, now: Instant) -> None:
-        self.transmission = transmission
-        self.started_at = now
-        self.ended = False
-        self.timer: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.give_up: Callable[[], object] = _nothing
-        """Stops the attempt, as far as that is possible."""
-        self.started = False
-        """Whether the handler may have been called."""
+    transmission: Transmission
+    started_at: Instant
+    ended: bool = False
+    timer: asyncio.TimerHandle | None = None
+    task: asyncio.Task[None] | None = None
+    give_up: Callable[[], object] = lambda: None
+    """Stops the attempt, as far as that is possible."""
+    started: bool = False
+    """Whether the handler may have been called."""
 
     def leave(self) -> None:
         """Mark the attempt as ended and cancel its timer."""
@@ -259,12 +250,5 @@ class _Call:
             self.timer.cancel()
 
 
-def _nothing() -> None: ...
-
-
 def _is_async(function: Handler) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def _unknown(name: str) -> Failure:
-    return Failure(Code.NO_HANDLER, f"No handler named {name!r} is registered in this worker.")

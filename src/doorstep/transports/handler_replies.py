@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 import msgspec
@@ -21,6 +21,7 @@ from doorstep.model.claim import Claim
 from doorstep.model.record import Record
 from doorstep.telemetry.redaction import scrubbed, traceback_of
 from doorstep.telemetry.tracing import within
+from doorstep.transports.transport import BODY_BYTES_MAX
 
 _DETAIL_CHARS_MAX = 8_000
 _MESSAGE_CHARS_MAX = 2_000
@@ -30,14 +31,16 @@ _WORDS_CHARS_MAX = 4_000
 _WORDED = "__doorstep_worded__"
 
 
-class Ending(NamedTuple):
-    """The result of a call, for the attempt log."""
+class Ending(Record, frozen=True):
+    """The result of an attempt, for the attempt log."""
 
     body: bytes = b""
     failure: Failure | None = None
+    started: bool = True
+    """False if the handler was not called."""
 
 
-def ending_of(function: Callable[[Received], object], given: Received, bytes_max: int) -> Ending | Awaitable[object]:
+def ending_of(function: Callable[[Received], object], given: Received) -> Ending | Awaitable[object]:
     """Call the handler and return its result. If the handler returns an awaitable, return that instead.
 
     This function never raises, because the attempt would then never end.
@@ -46,25 +49,26 @@ def ending_of(function: Callable[[Received], object], given: Received, bytes_max
         with within(given.traceparent, given.tracestate):
             result = function(given)
     except BaseException as error:  # noqa: BLE001  SystemExit too: it must end only the attempt, not the process
-        return _raised(error, given, bytes_max)
-    return result if inspect.isawaitable(result) else Ending(body_of(result, bytes_max))
+        return ending_of_error(error, given)
+    return result if inspect.isawaitable(result) else Ending(body_of(result))
 
 
-async def awaited(result: Awaitable[object], given: Received, bytes_max: int) -> Ending:
+async def awaited(result: Awaitable[object], given: Received) -> Ending:
     """Wait for an awaitable and return its result. An exception is described in a thread, because that takes long if
     the payload is large."""
     try:
         with within(given.traceparent, given.tracestate):
-            return Ending(body_of(await result, bytes_max))
+            return Ending(body_of(await result))
     except BaseException as error:  # noqa: BLE001  as above; CancelledError too, because a timeout cancels the task
-        return await asyncio.to_thread(_raised, error, given, bytes_max)
+        return await asyncio.to_thread(ending_of_error, error, given)
 
 
-def _raised(error: BaseException, given: Received, bytes_max: int) -> Ending:
-    return Ending(body_of(response_of(error), bytes_max), failure_of(error, given.payload))
+def ending_of_error(error: BaseException, given: Received) -> Ending:
+    """The result of an attempt whose handler raised this exception."""
+    return Ending(body_of(_response_of(error)), failure_of(error, given.payload))
 
 
-def body_of(result: object, bytes_max: int) -> bytes:
+def body_of(result: object) -> bytes:
     """The return value of a handler as bytes, for the attempt log. A value that cannot be encoded is omitted, and the
     attempt still succeeds."""
     try:
@@ -73,13 +77,13 @@ def body_of(result: object, bytes_max: int) -> bytes:
         if isinstance(result, str):
             result = result.encode("utf-8", "replace")
         if isinstance(result, bytes | bytearray):
-            return bytes(result[:bytes_max])
-        return msgspec.json.encode(result)[:bytes_max]
+            return bytes(result[:BODY_BYTES_MAX])
+        return msgspec.json.encode(result)[:BODY_BYTES_MAX]
     except Exception:  # noqa: BLE001  encoding the application's object may raise anything
         return b""
 
 
-def response_of(error: BaseException | None) -> object:
+def _response_of(error: BaseException) -> object:
     """The response of the service that the handler called, if the handler attached it to its exception."""
     try:
         return error.response if isinstance(error, HandlerFailure) else None
@@ -148,13 +152,12 @@ def _words(error: BaseException, quoted: Redaction) -> str:
     """The last lines of a traceback, with the exception's type, message and notes. Python's own function is not used,
     because it visits all chained exceptions for each of them."""
     kind = type(error)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    name = home + kind.__qualname__
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  the application's class may raise anything
-        text = "its words cannot be had"
+        text = "its message cannot be read"
     said = "\n".join([f"{name}: {text}" if text else name, *map(str, _own(error, "__notes__"))])
     return scrubbed(quoted.masked(said, _WORDS_CHARS_MAX))
 

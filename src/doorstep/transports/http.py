@@ -12,9 +12,10 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 import pycurl
 
@@ -22,17 +23,17 @@ from doorstep.clock import SECOND, Clock, Instant
 from doorstep.errors import ConfigError, InvalidInput
 from doorstep.model.attempt import Code, Failure, Reply, Timings
 from doorstep.telemetry.redaction import safe_message
-from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.address_guard import AddressGuard, Resolve, system_resolve
 from doorstep.transports.curl_loop import CurlLoop
-from doorstep.transports.dns_cache import DnsCache, Name, Resolve, ResolvedUrl, system_resolve
-from doorstep.transports.transport import Done, Transmission
+from doorstep.transports.dns_cache import DnsCache, Name, ResolvedUrl
+from doorstep.transports.transport import BODY_BYTES_MAX, Done, Transmission, Transport
 
 _BEGIN_MAX = 64
 """The maximum number of attempts started in one round, before the event loop continues. When 512 slots were free at
 once, the longest round took 14 to 15 ms of CPU time. Without this limit it took 24 to 26 ms (three runs each)."""
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """A `Transport` for URLs. At most `connections_max` attempts run at once. The timeout of the others starts
     later."""
 
@@ -42,15 +43,14 @@ class HttpTransport:
         clock: Clock,
         *,
         connections_max: int = 512,
-        body_bytes_max: int = 16_384,
-        headers_bytes_max: int = 16_384,
+        body_bytes_max: int = BODY_BYTES_MAX,
         ca_file: str | None = None,
         resolve: Resolve = system_resolve,
     ) -> None:
         self._guard = guard
         self._clock = clock
         self._connections_max = connections_max
-        self._limits = Limits(body_bytes_max, headers_bytes_max)
+        self._body_bytes_max = body_bytes_max
         self._ca_file = _ca_file(ca_file)
         self._resolve = resolve
         self._waiting: deque[Transmission] = deque()
@@ -72,12 +72,6 @@ class HttpTransport:
         self._curl = CurlLoop(self._loop, self._connections_max, self._round)
         self._opened = True
 
-    def serves(self, target: str, org_id: UUID) -> bool:
-        return True
-
-    def slots(self, target: str) -> int | None:
-        return None
-
     def start(self, transmissions: Sequence[Transmission]) -> None:
         """Start attempts. May be called from any thread."""
         self._waiting.extend(transmissions)
@@ -90,7 +84,7 @@ class HttpTransport:
             return
         self._opened = False
         self._waiting.clear()
-        for parked in [one for several in self._parked.values() for one in several]:
+        for parked in chain.from_iterable(self._parked.values()):
             parked.timer.cancel()
         self._parked.clear()
         self._sites.close()
@@ -151,7 +145,7 @@ class HttpTransport:
 
     def _send(self, transmission: Transmission, site: ResolvedUrl, started_at: Instant, dns: int) -> None:
         """Pass an attempt to curl. `dns` is the time that it took to resolve the host name, in microseconds."""
-        exchange = self._resting.pop() if self._resting else Exchange(self._guard, self._limits, self._ca_file)
+        exchange = self._resting.pop() if self._resting else Exchange(self._guard, self._body_bytes_max, self._ca_file)
         try:
             exchange.begin(transmission, site, started_at, dns)
         except Exception as error:  # noqa: BLE001  curl, pycurl or Python's encoding may reject the request
@@ -220,16 +214,14 @@ class HttpTransport:
         self._curl = CurlLoop(self._loop, self._connections_max, self._round)
 
 
+@dataclass(slots=True, eq=False)
 class _Parked:
     """An attempt that is waiting for its host name. Its timeout has already started."""
 
-    __slots__ = ("site", "started_at", "timer", "transmission")
-
-    def __init__(self, transmission: Transmission, site: ResolvedUrl, now: Instant) -> None:
-        self.transmission = transmission
-        self.site = site
-        self.started_at = now
-        self.timer: asyncio.TimerHandle
+    transmission: Transmission
+    site: ResolvedUrl
+    started_at: Instant
+    timer: asyncio.TimerHandle = field(init=False)
 
 
 def _ca_file(chosen: str | None) -> str | None:
@@ -259,25 +251,27 @@ _NO_EXPECT = ("Expect:",)
 the receiver does not respond to that."""
 _KEPT_BYTES_MAX = 65_536
 """An idle handle keeps its last payload in memory unless the payload is larger than this."""
+_HEADERS_BYTES_MAX = 16_384
+"""The limit for all header lines of a response together, including those of preceding 1xx responses."""
 _CONNECTION_SECONDS_MAX = 600
 """Connections are replaced after this time, so that requests follow a receiver that moves to another address."""
-
-
-class Limits(NamedTuple):
-    body_bytes_max: int
-    headers_bytes_max: int
-    """The limit for all header lines of a response together, including those of preceding 1xx responses."""
 
 
 class Exchange:
     """A curl handle, which makes one attempt at a time. After `begin`, the transport adds `curl` to its multi
     handle."""
 
-    def __init__(self, guard: AddressGuard, limits: Limits, ca_file: str | None) -> None:
+    def __init__(self, guard: AddressGuard, body_bytes_max: int, ca_file: str | None) -> None:
         self._guard = guard
-        self._limits = limits
+        self._body_bytes_max = body_bytes_max
         self.curl = pycurl.Curl()
-        self._set_constants(ca_file)
+        for option, value in _CONSTANT_OPTIONS:
+            self.curl.setopt(option, value)
+        if ca_file is not None:
+            self.curl.setopt(pycurl.CAINFO, ca_file)
+        self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        self.curl.setopt(pycurl.HEADERFUNCTION, self._take_header)
+        self.curl.setopt(pycurl.WRITEFUNCTION, self._take_body)
 
     def begin(self, transmission: Transmission, site: ResolvedUrl, started_at: Instant, dns: int) -> None:
         """Prepare an attempt that has already taken `dns` microseconds. Raises an error if curl rejects the request."""
@@ -285,9 +279,9 @@ class Exchange:
         self.started_at = started_at
         self._dns = dns
         self._header_lines: list[bytes] = []
-        self._headers_room = self._limits.headers_bytes_max
+        self._headers_room = _HEADERS_BYTES_MAX
         self._body_parts: list[bytes] = []
-        self._body_room = self._limits.body_bytes_max
+        self._body_room = self._body_bytes_max
         self._body_cut = self._headers_cut = self._opened = False
         self._refusal: Failure | None = None
         self._plain = site.plain
@@ -316,15 +310,6 @@ class Exchange:
 
     # -- the request ---------------------------------------------------------------------------------------
 
-    def _set_constants(self, ca_file: str | None) -> None:
-        for option, value in _CONSTANT_OPTIONS:
-            self.curl.setopt(option, value)
-        if ca_file is not None:
-            self.curl.setopt(pycurl.CAINFO, ca_file)
-        self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
-        self.curl.setopt(pycurl.HEADERFUNCTION, self._take_header)
-        self.curl.setopt(pycurl.WRITEFUNCTION, self._take_body)
-
     def _set_request(self, transmission: Transmission, site: ResolvedUrl) -> None:
         setopt = self.curl.setopt
         setopt(pycurl.URL, site.url)
@@ -349,15 +334,14 @@ class Exchange:
     def _open_socket(self, _purpose: int, address: Any) -> socket.socket | int:
         ip, port = address.addr[:2]
         if reason := self._guard.judge(ip, port, plain=self._plain):
-            self._refusal = Failure(
-                Code.BLOCKED, f"The receiver's address was refused: {reason}.", detail=f"{ip}:{port}"
-            )
-            return _refused()
+            message = f"The receiver's address was refused: {reason}."
+            self._refusal = Failure(Code.BLOCKED, message, detail=f"{ip}:{port}")
+            return _REFUSED
         try:
             opened = socket.socket(address.family, address.socktype, address.protocol)
         except OSError as error:
             self._refusal = Failure(Code.CONNECTION, "No connection could be opened on our side.", detail=str(error))
-            return _refused()
+            return _REFUSED
         self._opened = True
         return opened
 
@@ -384,8 +368,7 @@ class Exchange:
         if self._body_cut:
             return None  # we stopped reading the body ourselves, so the response is valid
         if self._headers_cut:
-            limit = self._limits.headers_bytes_max
-            return Failure(Code.BAD_RESPONSE, f"The receiver sent more than {limit} bytes of headers.")
+            return Failure(Code.BAD_RESPONSE, f"The receiver sent more than {_HEADERS_BYTES_MAX} bytes of headers.")
         if self._refusal is not None and not self._opened:
             return self._refusal
         return failure_of(error, text, self.transmission.timeout_seconds)
@@ -402,11 +385,7 @@ class Exchange:
 
 _STOP = 0
 """A callback returns this to end the transfer: it reports fewer bytes than curl passed to it."""
-
-
-def _refused() -> int:
-    bad: int = pycurl.SOCKET_BAD
-    return bad
+_REFUSED: int = pycurl.SOCKET_BAD
 
 
 def _last_block(headers: bytes) -> bytes:
@@ -434,10 +413,8 @@ _CONSTANT_OPTIONS: tuple[tuple[int, object], ...] = (
 
 _NOT_CONNECTED = (Code.CONNECTION, "No connection could be made to the receiver.")
 _BROKEN = (Code.CONNECTION, "The connection broke before the answer was complete.")
-_NO_ANSWER = (Code.CONNECTION, "The receiver closed the connection without an answer.")
 _CERTIFICATE = (Code.TLS, "The receiver's certificate is not valid for it.")
 _HANDSHAKE = (Code.TLS, "No secure connection could be agreed upon with the receiver.")
-_NO_AUTHORITIES = (Code.CONNECTION, "This machine has no usable file of trusted certificates.")
 _NONSENSE = (Code.BAD_RESPONSE, "The receiver's answer is not valid HTTP.")
 _BAD_URL = (Code.BLOCKED, "The endpoint's URL cannot be used.")
 
@@ -446,12 +423,12 @@ _TOO_LARGE = 100  # CURLE_TOO_LARGE, which pycurl has no name for
 _MEANINGS: dict[int, tuple[str, str]] = {
     pycurl.E_COULDNT_CONNECT: _NOT_CONNECTED,
     pycurl.E_INTERFACE_FAILED: _NOT_CONNECTED,
-    pycurl.E_GOT_NOTHING: _NO_ANSWER,
+    pycurl.E_GOT_NOTHING: (Code.CONNECTION, "The receiver closed the connection without an answer."),
     pycurl.E_PEER_FAILED_VERIFICATION: _CERTIFICATE,
     pycurl.E_SSL_ISSUER_ERROR: _CERTIFICATE,
     pycurl.E_SSL_INVALIDCERTSTATUS: _CERTIFICATE,
     pycurl.E_SSL_PINNEDPUBKEYNOTMATCH: _CERTIFICATE,
-    pycurl.E_SSL_CACERT_BADFILE: _NO_AUTHORITIES,
+    pycurl.E_SSL_CACERT_BADFILE: (Code.CONNECTION, "This machine has no usable file of trusted certificates."),
     pycurl.E_SSL_CONNECT_ERROR: _HANDSHAKE,
     pycurl.E_SSL_CIPHER: _HANDSHAKE,
     pycurl.E_FTP_WEIRD_SERVER_REPLY: _NONSENSE,
@@ -469,8 +446,12 @@ def failure_of(error: int, text: str, timeout_seconds: float) -> Failure:
         return timeout_failure(timeout_seconds, detail)
     if error == pycurl.E_COULDNT_RESOLVE_HOST:
         return dns_failure(detail)
-    code, message = _meaning(error, text)
-    return Failure(code, message, detail=detail)
+    meaning = _MEANINGS.get(error, _BROKEN)
+    if error == pycurl.E_SSL_CONNECT_ERROR and _looks_cut_off(text):
+        meaning = _BROKEN
+    if error == pycurl.E_UNSUPPORTED_PROTOCOL and "HTTP/0.9" not in text:
+        meaning = _BAD_URL
+    return Failure(*meaning, detail=detail)
 
 
 def timeout_failure(timeout_seconds: float, detail: str) -> Failure:
@@ -479,14 +460,6 @@ def timeout_failure(timeout_seconds: float, detail: str) -> Failure:
 
 def dns_failure(detail: str) -> Failure:
     return Failure(Code.DNS, "The receiver's host name could not be resolved.", detail=detail)
-
-
-def _meaning(error: int, text: str) -> tuple[str, str]:
-    if error == pycurl.E_SSL_CONNECT_ERROR and _looks_cut_off(text):
-        return _BROKEN
-    if error == pycurl.E_UNSUPPORTED_PROTOCOL and "HTTP/0.9" not in text:
-        return _BAD_URL
-    return _MEANINGS.get(error, _BROKEN)
 
 
 def _looks_cut_off(text: str) -> bool:

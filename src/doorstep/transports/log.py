@@ -1,26 +1,26 @@
-"""Deliveries to the log, for experiments: each attempt writes one log record and succeeds.
-
-All organizations share the log, and many tools read it. So a record contains only the start of the payload, and
-anything that looks like a credential is masked, as everywhere in the log.
-"""
+"""Delivers events to the log of a worker."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from uuid import UUID
 
 from doorstep.clock import Clock, Instant, to_iso
 from doorstep.model.attempt import Reply
+from doorstep.model.claim import Claim
 from doorstep.telemetry.facts import Notice, Telemetry
 from doorstep.telemetry.redaction import scrubbed
-from doorstep.transports.transport import Done, Transmission
+from doorstep.transports.transport import Done, Transmission, Transport
 
-PAYLOAD_CHARACTERS_MAX = 2_000
+_PAYLOAD_CHARACTERS_MAX = 2_000
 
 
-class LogTransport:
-    """A `Transport` that writes to the log of this worker."""
+class LogTransport(Transport):
+    """Delivers to the log of this worker, for experiments: each attempt writes one log record and succeeds.
+
+    All organizations share the log, and many tools read it. So a record contains only the start of the payload, and
+    anything that looks like a credential is masked, as everywhere in the log.
+    """
 
     def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
         self._clock = clock
@@ -31,15 +31,9 @@ class LogTransport:
         self._loop = asyncio.get_running_loop()
         self._done = done
 
-    def serves(self, target: str, org_id: UUID) -> bool:
-        return True
-
-    def slots(self, target: str) -> int | None:
-        return None
-
     def start(self, transmissions: Sequence[Transmission]) -> None:
         now = self._clock.now()
-        self._telemetry.emit_all([_notice(one, now) for one in transmissions])
+        self._telemetry.emit_all([_notice(one.claim, now) for one in transmissions])
         if not self._replies:  # report in the next iteration of the loop, after the engine has started all attempts
             self._loop.call_soon(self._report)
         self._replies += [
@@ -55,11 +49,8 @@ class LogTransport:
             self._done(replies)
 
 
-def _notice(transmission: Transmission, now: Instant) -> Notice:
-    claim = transmission.claim
-    start = claim.payload[: 8 * PAYLOAD_CHARACTERS_MAX].decode(
-        errors="replace"
-    )  # the rest of a long payload is not searched
+def _notice(claim: Claim, now: Instant) -> Notice:
+    start = claim.payload[: 8 * _PAYLOAD_CHARACTERS_MAX]  # the rest of a long payload is not searched for credentials
     fields: dict[str, object] = {
         "event_id": claim.event_id,
         "event_type": claim.event_type,
@@ -69,6 +60,6 @@ def _notice(transmission: Transmission, now: Instant) -> Notice:
         "correlation_id": claim.correlation_id,
         "org_id": claim.org_id,
         "payload_bytes": len(claim.payload),
-        "payload": scrubbed(start)[:PAYLOAD_CHARACTERS_MAX],
+        "payload": scrubbed(start.decode(errors="replace"))[:_PAYLOAD_CHARACTERS_MAX],
     }
     return Notice(at=to_iso(now), level="info", message="event delivered to the log", fields=fields)

@@ -20,8 +20,7 @@ from doorstep.errors import ConfigError, HandlerFailure, Permanent, Transient
 from doorstep.model.attempt import Code
 from doorstep.model.record import Record
 from doorstep.policy.alert_messages import one_line
-from doorstep.transports.address_guard import AddressGuard
-from doorstep.transports.dns_cache import Resolve, system_resolve
+from doorstep.transports.address_guard import AddressGuard, Resolve, system_resolve
 
 _WORDS_CHARACTERS_MAX = 200
 _NO_COMMON_TLS = frozenset(
@@ -56,20 +55,10 @@ def send_mail(
     """
     context = trust or ssl.create_default_context()
     try:
-        with mail_session(server, guard, timeout_seconds, resolve, context) as session:
+        with _Session(server, guard, timeout_seconds, resolve, context).opened() as session:
             return _sent(session, server, mail, recipients)
-    except HandlerFailure:
-        raise
-    except smtplib.SMTPException as error:
+    except OSError as error:  # includes the errors of smtplib and ssl
         raise _failure(error) from None
-    except ssl.SSLError as error:
-        raise _tls_failure(error) from None
-    except TimeoutError:
-        raise Transient(Code.TIMEOUT, "The mail server did not answer in time.") from None
-    except OSError as error:
-        raise Transient(
-            Code.CONNECTION, f"The mail server cannot be reached: {error.strerror or 'it hung up'}."
-        ) from None
 
 
 def _sent(session: smtplib.SMTP, server: MailServer, mail: Mail, recipients: Sequence[str]) -> Report:
@@ -107,19 +96,24 @@ def _header(text: str) -> str:
     return one_line(text)[:_WORDS_CHARACTERS_MAX].replace("=?", "= ?")
 
 
-def _tls_failure(error: ssl.SSLError) -> HandlerFailure:
-    if isinstance(error, ssl.SSLCertVerificationError) or error.reason in _NO_COMMON_TLS:
-        return Permanent(Code.TLS, f"The mail server's TLS cannot be used: {error.reason}.")
-    return Transient(Code.CONNECTION, "The mail server hung up while TLS was being set up, or after it.")
-
-
-def _failure(error: smtplib.SMTPException) -> HandlerFailure:
-    if isinstance(error, smtplib.SMTPResponseException):
-        words = f"The mail server answered {error.smtp_code}: {_said(error.smtp_error)}"
-        return Permanent(Code.REJECTED, words) if error.smtp_code >= 500 else Transient(Code.SERVICE_UNAVAILABLE, words)
-    if isinstance(error, smtplib.SMTPNotSupportedError):
-        return Permanent(Code.REJECTED, "The mail server cannot do what is asked of it.")
-    return Transient(Code.CONNECTION, "The mail server hung up.")
+def _failure(error: OSError) -> HandlerFailure:
+    match error:
+        case smtplib.SMTPResponseException():
+            words = f"The mail server answered {error.smtp_code}: {_said(error.smtp_error)}"
+            if error.smtp_code >= 500:
+                return Permanent(Code.REJECTED, words)
+            return Transient(Code.SERVICE_UNAVAILABLE, words)
+        case smtplib.SMTPNotSupportedError():
+            return Permanent(Code.REJECTED, "The mail server does not support a feature that this mail needs.")
+        case smtplib.SMTPException():
+            return Transient(Code.CONNECTION, "The mail server hung up.")
+        case ssl.SSLError() if isinstance(error, ssl.SSLCertVerificationError) or error.reason in _NO_COMMON_TLS:
+            return Permanent(Code.TLS, f"The mail server's TLS cannot be used: {error.reason}.")
+        case ssl.SSLError():
+            return Transient(Code.CONNECTION, "The mail server hung up while TLS was being set up, or after it.")
+        case TimeoutError():
+            return Transient(Code.TIMEOUT, "The mail server did not answer in time.")
+    return Transient(Code.CONNECTION, f"The mail server cannot be reached: {error.strerror or 'it hung up'}.")
 
 
 def _said(answer: bytes | str) -> str:
@@ -169,32 +163,6 @@ class MailServer(Record, frozen=True, kw_only=True):
         return self.sender.rpartition("@")[2]
 
 
-@contextmanager
-def mail_session(
-    server: MailServer, guard: AddressGuard, timeout_seconds: float, resolve: Resolve, trust: ssl.SSLContext
-) -> Iterator[smtplib.SMTP]:
-    """A session that is connected, encrypted if possible, and logged in if there is a user name.
-
-    Raises Transient or Permanent, or an error of smtplib, ssl or the socket.
-    """
-    session = _Session(server, guard, timeout_seconds, resolve, trust)
-    deadline = threading.Timer(timeout_seconds, session.cut_off)
-    deadline.daemon = True
-    deadline.start()
-    try:
-        session.begin()
-        yield session
-        with suppress(smtplib.SMTPException, OSError):
-            session.quit()  # the server has already accepted the mail, so an error here does not matter
-    except OSError:  # includes smtplib's own errors
-        if session.was_cut_off:
-            raise Transient(Code.TIMEOUT, "The mail server took too long.") from None
-        raise
-    finally:
-        deadline.cancel()
-        session.close()
-
-
 class _Session(smtplib.SMTP):
     """An SMTP session that connects only to addresses that the address guard allows."""
 
@@ -208,10 +176,32 @@ class _Session(smtplib.SMTP):
         self._ends_at = time.monotonic() + timeout_seconds
         self._line: socket.socket | None = None
         """A duplicate of the socket. TLS takes over the original, but the duplicate can be shut down at any time."""
-        self.was_cut_off = False
+        self._was_cut_off = False
         super().__init__(local_hostname=server.domain, timeout=timeout_seconds)
 
-    def begin(self) -> None:
+    @contextmanager
+    def opened(self) -> Iterator[_Session]:
+        """Connect, encrypt if possible, and log in if there is a user name. The session is closed in any case.
+
+        Raises Transient or Permanent, or an error of smtplib, ssl or the socket.
+        """
+        deadline = threading.Timer(self._ends_at - time.monotonic(), self._cut_off)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            self._begin()
+            yield self
+            with suppress(OSError):
+                self.quit()  # the server has already accepted the mail, so an error here does not matter
+        except OSError:  # includes smtplib's own errors
+            if self._was_cut_off:
+                raise Transient(Code.TIMEOUT, "The mail server took too long.") from None
+            raise
+        finally:
+            deadline.cancel()
+            self.close()
+
+    def _begin(self) -> None:
         server = self._server
         self.connect(server.host, server.port)
         self.ehlo_or_helo_if_needed()
@@ -224,7 +214,7 @@ class _Session(smtplib.SMTP):
         if self.has_extn("starttls"):
             self.starttls(context=self._trust)
         elif self._server.starttls_required:
-            raise Permanent(Code.TLS, "The mail server offers no TLS, and without it nothing is sent to it.")
+            raise Permanent(Code.TLS, "The mail server offers no TLS, and Doorstep sends nothing to it without TLS.")
 
     def _log_in(self) -> None:
         try:
@@ -232,9 +222,13 @@ class _Session(smtplib.SMTP):
         except smtplib.SMTPServerDisconnected:
             raise
         except smtplib.SMTPAuthenticationError as error:
-            raise _refused_login(error.smtp_code) from None
+            if error.smtp_code < 500:
+                words = "The mail server cannot check the password now."
+                raise Transient(Code.SERVICE_UNAVAILABLE, words) from None
+            words = "The mail server refuses the user or the password; correct DOORSTEP_SMTP_URL."
+            raise Permanent(Code.AUTH_FAILED, words) from None
         except smtplib.SMTPException:  # the server offers no login, or no login method that smtplib supports
-            words = "The mail server lets nobody log in; take the user out of DOORSTEP_SMTP_URL."
+            words = "The mail server supports no usable login; remove the user from DOORSTEP_SMTP_URL."
             raise Permanent(Code.AUTH_FAILED, words) from None
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
@@ -267,14 +261,14 @@ class _Session(smtplib.SMTP):
         opened = socket.create_connection((address, port), seconds_left)
         opened.settimeout(seconds_left + _SPARE_SECONDS)
         self._line = opened.dup()
-        if self.was_cut_off:  # the deadline passed a moment ago, before there was a socket to shut down
+        if self._was_cut_off:  # the deadline passed a moment ago, before there was a socket to shut down
             opened.close()
             raise TimeoutError
         return opened
 
-    def cut_off(self) -> None:
+    def _cut_off(self) -> None:
         """Shut down the connection, so that a pending wait for the server fails. Called from another thread."""
-        self.was_cut_off = True
+        self._was_cut_off = True
         if self._line is not None:
             with suppress(OSError):
                 self._line.shutdown(socket.SHUT_RDWR)
@@ -283,12 +277,6 @@ class _Session(smtplib.SMTP):
         super().close()
         if self._line is not None:
             self._line.close()
-
-
-def _refused_login(code: int) -> HandlerFailure:
-    if code < 500:
-        return Transient(Code.SERVICE_UNAVAILABLE, "The mail server cannot check the password now.")
-    return Permanent(Code.AUTH_FAILED, "The mail server refuses the user or the password; correct DOORSTEP_SMTP_URL.")
 
 
 class Report(Record, frozen=True):

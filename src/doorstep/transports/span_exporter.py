@@ -28,6 +28,8 @@ Warn = Callable[[str], object]
 
 
 class SpanExporter:
+    """Queues encoded spans, and sends them in batches from its own thread."""
+
     def __init__(self, collector: Collector, version: str, warn: Warn) -> None:
         self._collector = collector
         self._requests = Requests(collector.resource, version)
@@ -109,11 +111,8 @@ class SpanExporter:
 
     def _send(self, curl: pycurl.Curl, body: bytes) -> str:
         """Send a request. Returns why the collector did not accept it; empty if it did."""
-        content, pause, trouble = (
-            gzip.compress(body, 1) if self._collector.compressed else body,
-            _FIRST_PAUSE_SECONDS,
-            "",
-        )
+        content = gzip.compress(body, 1) if self._collector.compressed else body
+        pause, trouble = _FIRST_PAUSE_SECONDS, ""
         for attempt in range(_ATTEMPTS_MAX):
             if attempt and (self._stopping.wait(pause) or len(self._spans) >= self._collector.queue_max):
                 break
@@ -125,8 +124,8 @@ class SpanExporter:
 
     def _warn_dropped(self) -> None:
         if (dropped := self.dropped) > self._warned:
-            refused = f"the collector of traces did not take spans ({self._trouble})"
-            why = refused if self._trouble else "spans are made faster than the collector of traces takes them"
+            refused = f"the trace collector did not accept spans ({self._trouble})"
+            why = refused if self._trouble else "spans are created faster than the trace collector accepts them"
             self._warned, self._warned_at, self._trouble = dropped, time.monotonic(), ""
             self._warn(f"{why}; {dropped} were dropped so far")
 

@@ -13,6 +13,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,26 +21,22 @@ T = TypeVar("T")
 _IDLE_SECONDS = 10.0
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One function call. `seat` is set while it runs."""
 
-    __slots__ = ("kind", "run", "seat", "unwanted")
-
-    def __init__(self, run: Callable[[], None], kind: str) -> None:
-        self.run = run
-        self.kind = kind
-        self.seat: _Seat | None = None
-        self.unwanted = False
+    run: Callable[[], object]
+    kind: str
+    seat: _Seat | None = None
+    unwanted: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Seat:
     """The pool's record of a thread, which shows whether the thread was abandoned."""
 
-    __slots__ = ("given_up_in",)
-
-    def __init__(self) -> None:
-        self.given_up_in: str | None = None
-        """The kind of the job in which the thread was abandoned; None if it was not."""
+    given_up_in: str | None = None
+    """The kind of the job in which the thread was abandoned; None if it was not."""
 
 
 class DaemonThreads:
@@ -68,7 +65,7 @@ class DaemonThreads:
         with self._lock:
             return self._given_up.total() if kind is None else self._given_up[kind]
 
-    def submit(self, run: Callable[[], None], kind: str = "") -> Job:
+    def submit(self, run: Callable[[], object], kind: str = "") -> Job:
         """Run a function as soon as a thread is free. `run` must not raise."""
         job = Job(run, kind)
         with self._lock:
@@ -118,7 +115,7 @@ class DaemonThreads:
 
     def _drop(self, job: Job) -> None:
         """Mark a job so that the thread that gets it from the queue skips it."""
-        job.unwanted, job.run = True, _nothing
+        job.unwanted, job.run = True, lambda: None
         with suppress(ValueError):
             self._parked.get(job.kind, deque()).remove(job)
 
@@ -181,6 +178,3 @@ class DaemonThreads:
             return False
         job.seat = seat
         return True
-
-
-def _nothing() -> None: ...

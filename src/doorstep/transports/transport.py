@@ -1,6 +1,7 @@
-"""The interface of all transports: they take transmissions and report replies, in batches.
+"""The interface of all transports.
 
-A transport never raises an error because of a receiver: rejections, timeouts and invalid responses become a Reply.
+Transports take transmissions and report replies, in batches. A transport never raises an error because of a receiver:
+rejections, timeouts and invalid responses become a Reply.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from uuid import UUID
 
 from doorstep.model.attempt import Reply
 from doorstep.model.claim import Claim
+
+BODY_BYTES_MAX = 16_384
+"""How much of a response is kept for the attempt log."""
 
 
 class Transmission(NamedTuple):
@@ -39,9 +43,11 @@ class Transport(Protocol):
 
     def serves(self, target: str, org_id: UUID) -> bool:
         """Whether this worker can make attempts to this target for an organization. If not, other workers make them."""
+        return True
 
     def slots(self, target: str) -> int | None:
         """The maximum number of concurrent attempts to this target; None if the transport sets no limit."""
+        return None
 
     async def close(self) -> None:
         """Stop the transport. Running attempts are cancelled and not reported."""

@@ -19,8 +19,7 @@ from doorstep.model.rollup import FIGURES, HOUR, TREND, Span
 from doorstep.policy.reports import BURN_FIGURES
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.queries import endpoint_health, figures
-from doorstep.stores.sql.queries import endpoint_health as standing
+from doorstep.stores.sql.queries import endpoints, figures
 from doorstep.stores.sql.queries import figures as rollups
 from doorstep.stores.sql.queries.transaction import Step, execute, prepare
 from doorstep.stores.sql.sqlite.connections import migrate
@@ -37,8 +36,8 @@ _DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
 _MONTH = rollups._bounds(Span.HOUR, 0, 30 * DAY)
 _EVER = rollups._bounds(*rollups._EVER)
 STEPS: dict[str, Step] = {
-    "series of all": execute(rollups._steps_of_all(FIGURES), org=0, **_MONTH),
-    "series of an organization": execute(rollups._steps_of_org(FIGURES), org=1, **_MONTH),
+    "series of all": execute(rollups._steps_of_whole_org(FIGURES, True), org=0, **_MONTH),
+    "series of an organization": execute(rollups._steps_of_whole_org(FIGURES, False), org=1, **_MONTH),
     "series of an endpoint": execute(rollups._steps_of_endpoints(FIGURES, False), org=1, keys=[1], **_MONTH),
     "sums of endpoints": execute(rollups._sums_of_endpoints(FIGURES, False), org=1, keys=KEYS, **_MONTH),
     "some sums of endpoints": execute(rollups._sums_of_endpoints(BURN_FIGURES, False), org=1, keys=KEYS, **_MONTH),
@@ -46,13 +45,13 @@ STEPS: dict[str, Step] = {
     "levels of endpoints anywhere": execute(rollups._sums_of_endpoints(FIGURES, True), keys=KEYS, **_EVER),
     "trends of endpoints": execute(rollups._steps_of_endpoints(TREND, False), org=1, keys=KEYS, **_MONTH),
     "keys of endpoints anywhere": execute(rollups._KEYS_ANYWHERE, uids=ENDPOINTS),
-    "circuits anywhere": execute(standing._CIRCUITS_ANYWHERE, endpoints=ENDPOINTS),
-    "circuits": execute(standing._CIRCUITS, org=ORG, endpoints=ENDPOINTS),
+    "circuits anywhere": execute(endpoints._CIRCUITS_ANYWHERE, uids=ENDPOINTS),
+    "circuits": execute(endpoints._CIRCUITS, org=ORG, uids=ENDPOINTS),
     "the busiest endpoints": execute(figures._BUSIEST, limit=20, reserved=ORG),
-    "who is disabled": execute(endpoint_health._DISABLED, org=ORG, limit=20),
-    "whose circuit is not closed": execute(endpoint_health._CIRCUIT_NOT_CLOSED, org=ORG, limit=20),
-    "who lost something": execute(endpoint_health._WITH_DEAD_LETTERS, org=ORG, since=0, examined=480, limit=20),
-    "the oldest that wait": execute(standing._OLDEST, org=ORG, endpoints=ENDPOINTS),
+    "who is disabled": execute(endpoints._DISABLED, org=ORG, limit=20),
+    "whose circuit is not closed": execute(endpoints._CIRCUIT_NOT_CLOSED, org=ORG, limit=20),
+    "who lost something": execute(endpoints._WITH_DEAD_LETTERS, org=ORG, since=0, examined=480, limit=20),
+    "the oldest that wait": execute(endpoints._OLDEST, org=ORG, uids=ENDPOINTS),
 }
 each_step = each_case("step", STEPS.values(), ids=list(STEPS))
 

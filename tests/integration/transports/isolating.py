@@ -16,8 +16,7 @@ from doorstep.clock import AnchoredClock, seconds
 from doorstep.model.attempt import Reply
 from doorstep.transports.handler import HandlerTransport
 from doorstep.transports.handler_replies import Handler
-from doorstep.transports.isolation.frames import Place, place_of
-from doorstep.transports.isolation.pool import Isolation
+from doorstep.transports.isolation import Isolation, Place, place_of
 from doorstep.transports.transport import Transmission
 from tests.integration.transports import isolated_functions as functions
 from tests.support.patience import PATIENCE_SECONDS

@@ -235,7 +235,7 @@ def test_what_cannot_be_an_endpoint_s_url_is_refused_and_the_field_is_named(url:
 def test_a_url_is_normalised_so_that_what_was_checked_is_what_is_sent_to() -> None:
     parsed = GUARD.check_url("HTTPS://Shop.Example.:8443/A/../b?c=%20#d")
     assert parsed.url == "https://shop.example:8443/b?c=%20"
-    assert (parsed.scheme, parsed.host, parsed.port, parsed.address) == ("https", "shop.example", 8443, None)
+    assert (parsed.plain, parsed.host, parsed.port, parsed.address) == (False, "shop.example", 8443, None)
     assert AddressGuard([ip_network("127.0.0.0/8")]).check_url("https://0x7f.1/x").url == "https://127.0.0.1/x"
     assert GUARD.check_url("https://shop.example").port == 443
     assert GUARD.check_url(parsed.url) == parsed

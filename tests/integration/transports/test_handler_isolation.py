@@ -12,12 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from doorstep.components import Registry
 from doorstep.errors import ConfigError
 from doorstep.model.attempt import Category, Code
-from doorstep.registration import Registry
 from doorstep.transports.handler_replies import Handler
-from doorstep.transports.isolation.frames import find, place_of
-from doorstep.transports.isolation.pool import isolation_options
+from doorstep.transports.isolation import find, isolation_options, place_of
 from tests.integration.transports import isolated_functions as functions
 from tests.integration.transports.isolating import an_attempt, handler_processes, isolating, result_of
 from tests.support.patience import PATIENCE_SECONDS
@@ -75,7 +74,7 @@ async def test_what_a_handler_says_is_kept_as_far_as_it_can_be_and_does_not_end_
         ("exit", "The handler's process ended itself with exit code 3."),
         ("segfault", "The handler's process was ended by SIGSEGV (segmentation fault)."),
         ("hoard", "The handler needed more memory than the 200 MB that it may use."),
-        ("babble", "The handler's process wrote something else than a report to its connection with the worker."),
+        ("babble", "The handler's process wrote something other than a report to its connection with the worker."),
     ],
 )
 async def test_what_ends_its_process_costs_one_attempt_and_the_next_has_another_process(

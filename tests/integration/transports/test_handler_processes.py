@@ -17,10 +17,10 @@ from doorstep.clock import AnchoredClock, seconds
 from doorstep.model.attempt import Code
 from doorstep.transports.handler import HandlerTransport
 from doorstep.transports.handler_replies import received
+from doorstep.transports.isolation import Isolation, IsolationOptions, Place, Report, isolations, place_of
 from doorstep.transports.isolation import pool as pooling
 from doorstep.transports.isolation import pool as processes
-from doorstep.transports.isolation.frames import Place, Report, place_of
-from doorstep.transports.isolation.pool import HandlerProcess, Isolation, IsolationOptions, Job, ProcessPool, isolations
+from doorstep.transports.isolation.pool import HandlerProcess, Job, ProcessPool
 from doorstep.transports.transport import Transmission
 from tests.integration.transports import isolated_functions as functions
 from tests.integration.transports.isolating import (
@@ -148,7 +148,7 @@ async def test_after_a_process_that_could_not_be_started_there_is_a_pause_and_on
 
 
 async def test_a_job_that_is_given_up_on_its_way_to_an_idle_process_is_not_begun_and_costs_nothing() -> None:
-    pool = ProcessPool(Isolation(place=place_of("it", functions.do, None, None), processes_max=1), 1_000)
+    pool = ProcessPool(Isolation(place=place_of("it", functions.do, None, None), processes_max=1))
     content = msgspec.msgpack.encode(received(a_claim(event_type="report")))
     begun: list[str] = []
     reports: asyncio.Queue[Report] = asyncio.Queue()

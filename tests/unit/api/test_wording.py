@@ -8,8 +8,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from doorstep.api.problems import FieldError, from_msgspec
+from doorstep.api.problems import from_msgspec
 from doorstep.schemas.endpoints import POLICY_NAMES, EndpointIn
+from doorstep.schemas.shape import FieldProblem
 from tests.support.matrix import each_case
 
 
@@ -38,7 +39,7 @@ WRONG: tuple[tuple[Any, str, str], ...] = (
 )
 
 
-def found(shape: type[Any], given: object) -> FieldError:
+def found(shape: type[Any], given: object) -> FieldProblem:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.json.decode(msgspec.json.encode(given), type=shape)
     return from_msgspec(str(caught.value), shape)
@@ -46,7 +47,7 @@ def found(shape: type[Any], given: object) -> FieldError:
 
 @each_case(("given", "field", "message"), WRONG)
 def test_a_mistake_is_told_in_the_words_of_json(given: object, field: str, message: str) -> None:
-    assert found(Shape, given) == FieldError(field, message)
+    assert found(Shape, given) == FieldProblem(field, message)
 
 
 class Inner(msgspec.Struct):
@@ -84,23 +85,23 @@ class Bounded(msgspec.Struct):
     ],
 )
 def test_a_bound_that_is_broken_is_named(given: dict[str, Any], field: str, message: str) -> None:
-    assert found(Bounded, given) == FieldError(field, message)
+    assert found(Bounded, given) == FieldProblem(field, message)
 
 
 @each_case(
     ("sentence", "expected"),
     [
-        ("Expected `int` <= 1000 - at `$.limit`", FieldError("limit", "must be at most 1000")),
-        ("Expected `str` of length <= 500 - at `$.cursor`", FieldError("cursor", "must have at most 500 characters")),
-        ("Number out of range - at `$[...]`", FieldError("body", "number out of range")),
-        ("Invalid UUID - at `$.endpoint_ids[0]`", FieldError("endpoint_ids[0]", "must be a UUID")),
+        ("Expected `int` <= 1000 - at `$.limit`", FieldProblem("limit", "must be at most 1000")),
+        ("Expected `str` of length <= 500 - at `$.cursor`", FieldProblem("cursor", "must have at most 500 characters")),
+        ("Number out of range - at `$[...]`", FieldProblem("body", "number out of range")),
+        ("Invalid UUID - at `$.endpoint_ids[0]`", FieldProblem("endpoint_ids[0]", "must be a UUID")),
         (
             "Invalid RFC3339 encoded datetime - at `$.deliver_at`",
-            FieldError("deliver_at", "must be a time such as 2026-01-31T12:00:00Z"),
+            FieldProblem("deliver_at", "must be a time such as 2026-01-31T12:00:00Z"),
         ),
     ],
 )
-def test_what_msgspec_says_of_bounds_ids_and_times_is_put_into_our_words(sentence: str, expected: FieldError) -> None:
+def test_what_msgspec_says_of_bounds_ids_and_times_is_put_into_our_words(sentence: str, expected: FieldProblem) -> None:
     assert from_msgspec(sentence) == expected
 
 
@@ -116,7 +117,7 @@ def test_what_msgspec_says_of_bounds_ids_and_times_is_put_into_our_words(sentenc
 )
 def test_a_policy_is_judged_only_by_the_form_it_was_given_in(policy: object, field: str, message: str) -> None:
     given = {"name": "shop", "url": "https://shop.example", "policy": policy}
-    assert found(EndpointIn, given) == FieldError(field, message)
+    assert found(EndpointIn, given) == FieldProblem(field, message)
 
 
 def test_the_policies_that_have_a_name_are_those_that_are_built_in() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.cli.bulk import SelectionOptions
+from doorstep.cli.queues import SelectionOptions
 from doorstep.errors import ConfigError
 
 

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from doorstep.cli import accounts, alerts, bulk, dead_letters, endpoints, events, pipelines, stats
+from doorstep.cli import administration, endpoints, events, monitoring, queues
 from doorstep.cli.output import Column, columns
 from doorstep.schemas.accounts import AuditEntry, Key, Org
 from doorstep.schemas.alerts import Alert, AlertRule, Channel, Silence
-from doorstep.schemas.batches import Batch, Submission
 from doorstep.schemas.bulk import Bulk
 from doorstep.schemas.deliveries import Attempt, CauseGroup, DeadLetter, QueuedDelivery, Transition
 from doorstep.schemas.endpoints import Endpoint
-from doorstep.schemas.events import Event, EventItem, InboxItem
+from doorstep.schemas.events import Batch, Event, EventItem, InboxItem, Submission
 from doorstep.schemas.pipelines import Entity, EntityChange, Pipeline
 from doorstep.schemas.stats import EndpointHealth, EndpointSlo, Worker
 
@@ -37,31 +36,31 @@ def test_a_keyword_gives_a_column_another_title_or_a_function() -> None:
 @pytest.mark.parametrize(
     ("shown", "row"),
     [
-        (accounts._AUDIT, AuditEntry),
-        (accounts._KEYS, Key),
-        (accounts._ORGS, Org),
-        (alerts._ALERTS, Alert),
-        (alerts._CHANNELS, Channel),
-        (alerts._RULES, AlertRule),
-        (alerts._SILENCES, Silence),
-        (bulk._COLUMNS, Bulk),
-        (bulk.QUEUED, QueuedDelivery),
-        (dead_letters._DEAD_LETTERS, DeadLetter),
-        (dead_letters._GROUPS, CauseGroup),
+        (administration._AUDIT, AuditEntry),
+        (administration._KEYS, Key),
+        (administration._ORGS, Org),
+        (administration._ALERTS, Alert),
+        (administration._CHANNELS, Channel),
+        (administration._RULES, AlertRule),
+        (administration._SILENCES, Silence),
+        (queues._BULK, Bulk),
+        (queues._QUEUED, QueuedDelivery),
+        (queues._DEAD_LETTERS, DeadLetter),
+        (queues._GROUPS, CauseGroup),
         (endpoints._COLUMNS, Endpoint),
         (endpoints._HEALTH, EndpointHealth),
         (events._ATTEMPTS, Attempt),
         (events._DETAILS, Event),
         (events._EVENTS, EventItem),
-        (events._HISTORY, Transition),
+        (events._DELIVERY_HISTORY, Transition),
         (events._INBOX, InboxItem),
-        (pipelines._BATCHES, Batch),
-        (pipelines._ENTITIES, Entity),
-        (pipelines._HISTORY, EntityChange),
-        (pipelines._PIPELINES, Pipeline),
-        (pipelines._SUBMISSIONS, Submission),
-        (stats._SLO, EndpointSlo),
-        (stats._WORKERS, Worker),
+        (events._BATCHES, Batch),
+        (events._ENTITIES, Entity),
+        (events._HISTORY, EntityChange),
+        (events._PIPELINES, Pipeline),
+        (events._SUBMISSIONS, Submission),
+        (monitoring._SLO, EndpointSlo),
+        (monitoring._WORKERS, Worker),
     ],
 )
 def test_every_column_of_a_table_is_a_field_of_its_rows(shown: tuple[Column, ...], row: type[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doorstep.cli.stats import sparkline
+from doorstep.cli.monitoring import sparkline
 
 
 def test_each_value_is_as_high_as_its_share_of_the_highest() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from doorstep.cli.tail import Seen
+from doorstep.cli.monitoring import Seen
 from doorstep.schemas.deliveries import DeadLetter
 from doorstep.schemas.events import EventItem
 

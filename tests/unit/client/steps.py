@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from doorstep.client.call import Request, Silence
+from doorstep.client.call import Call, Silence
 from doorstep.client.errors import Answer
 from doorstep.client.verbs import Pause, Reply, Step, Steps
 
@@ -20,7 +20,7 @@ class World:
     """Answers requests from a list, the last answer for ever, and lets time pass in pauses only."""
 
     answers: list[Answer | Silence]
-    requests: list[Request] = field(default_factory=list)
+    requests: list[Call[Any]] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
     now: float = 1_000.0
     seconds_a_request: float = 0.0

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from doorstep.console.formatting import LAYOUT_BYTES_MAX, pretty
-from doorstep.console.pages.dead_letters import (
+from doorstep.console.pages.failed_deliveries import (
     COLUMNS,
     Difference,
     Line,

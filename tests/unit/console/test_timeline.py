@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from doorstep.clock import MILLISECOND, SECOND, Instant
-from doorstep.console.timeline import Edge, outcome_of, parts, phase_keys, timeline
-from doorstep.console.waits import Wait
+from doorstep.console.timeline import Edge, Wait, keys_of, outcome_of, parts, timeline
 from doorstep.model.attempt import Attempt, Timings
 from tests.support.builders import NOW
 from tests.unit.console.test_waiting import an_attempt, at
@@ -83,7 +82,7 @@ def test_only_the_colours_that_occur_have_a_key() -> None:
     drawn = timeline(Edge(NOW), waits, [lasting(2, 10, late=True)], at(3), at(4))
     assert [key.label for key in drawn.keys] == ["scheduled", "held", "in progress", "too late to count"]
     bars = parts(lasting(0, 10, timings=Timings(first_byte=8_000)), 10 * MILLISECOND)
-    assert [key.kind for key in phase_keys(bars)] == ["first-byte", "rest"]
+    assert [key.kind for key in keys_of(bars)] == ["first-byte", "rest"]
 
 
 instants = st.integers(NOW - 10 * SECOND, NOW + 10**9 * SECOND)

@@ -8,7 +8,7 @@ import pytest
 
 from doorstep.clock import SECOND, Instant
 from doorstep.console.formatting import moment
-from doorstep.console.waits import HELD, PLANNED, QUEUED, Life, Wait, waits_of
+from doorstep.console.timeline import HELD, PLANNED, QUEUED, Life, Wait, waits_of
 from doorstep.model.action import AuditEntry
 from doorstep.model.attempt import Attempt, Timings
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry

@@ -14,7 +14,8 @@ from doorstep.engine.directory import Directory, Tuning
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.endpoint import Endpoint, EndpointState, RetryPolicy, Slo
 from doorstep.operations.endpoint_rules import EndpointRules, form_from
-from doorstep.operations.endpoints import Declaration, declare
+from doorstep.operations.endpoints import Declaration, EndpointService
+from doorstep.telemetry.facts import Telemetry
 from doorstep.testing import FakeClock
 from doorstep.transports.address_guard import AddressGuard
 from tests.reference import ReferenceStore
@@ -38,7 +39,8 @@ class Program:
         described = {"handler": "ship", "event_types": ("order.*",)} | fields
         declaration = Declaration(form_from("ship", described), org_id or self.org.org_id)
         self.clock.advance(1)
-        await declare(self.store, self.directory, self.clock, self.terms, [declaration])
+        endpoints = EndpointService(self.store, self.directory, self.clock, self.terms, Telemetry())
+        await endpoints.declare([declaration])
         return list((await self.store.routing()).endpoints)
 
     async def change(self, endpoint: Endpoint, **fields: object) -> None:

@@ -11,8 +11,8 @@ from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint, RetryPolicy
 from doorstep.operations.endpoint_rules import EndpointForm, EndpointRules, PolicyForm, check, new_endpoint, policy_from
 from doorstep.transports.address_guard import AddressGuard
-from doorstep.transports.signature import verify
 from tests.support.builders import NOW, new_id
+from tests.support.signatures import verify
 
 SEALER = Sealer(bytes(32))
 

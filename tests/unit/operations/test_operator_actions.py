@@ -16,7 +16,7 @@ from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, Endpoint, EndpointState
 from doorstep.model.listing import AuditFilter
-from doorstep.operations.deliveries import DeliveryActions
+from doorstep.operations.actions import DeliveryActions
 from doorstep.operations.endpoint_rules import EndpointRules
 from doorstep.operations.endpoints import EndpointService
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled, StatusTransition

@@ -229,14 +229,14 @@ async def test_an_entity_that_cannot_be_looked_at_is_told_of_and_the_others_go_o
     scene = await opened(pipeline)
     for name in ("p1", "p2", "p3"):
         await scene.put(pipeline, name, "uploaded", Phase.RUNNING, new_id())
-    failures = StageEndpoints.failures
+    deliveries = StageEndpoints.deliveries
 
     async def stumbling(endpoints: StageEndpoints, entity: Entity) -> Any:
         if entity.entity_id == "p2":
             raise ValueError("a bug of ours")
-        return await failures(endpoints, entity)
+        return await deliveries(endpoints, entity)
 
-    monkeypatch.setattr(StageEndpoints, "failures", stumbling)
+    monkeypatch.setattr(StageEndpoints, "deliveries", stumbling)
     await scene.keeper.run_once()
     assert [await scene.status(pipeline, name) for name in ("p1", "p2", "p3")] == [
         "dead_letter",

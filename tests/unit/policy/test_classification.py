@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from doorstep.clock import SECOND
 from doorstep.model.attempt import Category, Code, Failure, Outcome, Reply
 from doorstep.model.endpoint import Endpoint
-from doorstep.policy.classification import CATEGORY, classify, header, lost_worker, retry_after, without_attempt
+from doorstep.policy.classification import MEANINGS, classify, header, lost_worker, retry_after, without_attempt
 from tests.support.builders import NOW, a_claim, a_reply, an_endpoint, new_id
 from tests.support.matrix import each_case
 
@@ -97,7 +97,7 @@ def test_every_code_without_an_answer_has_its_category(code: str, category: Cate
 
 def test_every_code_but_that_of_an_operators_skip_has_a_built_in_category() -> None:
     codes = {value for name, value in vars(Code).items() if not name.startswith("_")}
-    assert codes - set(CATEGORY) == {Code.SKIPPED}
+    assert codes - set(MEANINGS) == {Code.SKIPPED}
 
 
 # -- what counts for the circuit ---------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from doorstep.clock import DAY
 from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.listing import DeadLetterFilter
-from doorstep.operations.deliveries import DeliveryActions
+from doorstep.operations.actions import DeliveryActions
 from doorstep.services.maintenance import MessageCleaner
 from doorstep.stores.store import Retention
 from tests.support.builders import an_endpoint, an_org

@@ -81,8 +81,8 @@ def cold_statements() -> Iterator[tuple[str, str]]:
     for anywhere in (False, True):
         yield f"sums, {anywhere=}", _compiled(figures._sums_of_endpoints(FIGURES, anywhere))
         yield f"steps, {anywhere=}", _compiled(figures._steps_of_endpoints(FIGURES, anywhere))
-    yield "steps of all", _compiled(figures._steps_of_all(FIGURES))
-    yield "steps of an organization", _compiled(figures._steps_of_org(FIGURES))
+    yield "steps of all", _compiled(figures._steps_of_whole_org(FIGURES, True))
+    yield "steps of an organization", _compiled(figures._steps_of_whole_org(FIGURES, False))
 
 
 def _compiled(statement: Executable) -> str:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook
 
 from doorstep.errors import InvalidInput
-from doorstep.transports.signature import Signer, new_private_key, new_secret, public_key_of, verify
+from doorstep.transports.signature import Signer, new_private_key, new_secret, public_key_of
+from tests.support.signatures import verify
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from doorstep.app import Doorstep
@@ -51,10 +52,7 @@ def run_demo(output: Output, port: int | None, per_second: float, keep: bool) ->
             with ExitStack() as sockets:
                 demo = Demo(sockets, port)
                 doorstep = Doorstep(settings.model_copy(update={"public_url": demo.url}), telemetry=telemetry)
-
-                def announce(link: str | None) -> None:
-                    _announce(output, demo.url, key, link or "", folder, keep)
-
+                announce = partial(_announce, output, demo.url, key, folder, keep)
                 await demo.run(doorstep, per_second, stop, announce)
 
         return run_command(settings, command, log.fileno())
@@ -84,7 +82,8 @@ def _data_folder(keep: bool) -> Iterator[Path]:
         yield Path(folder_name)
 
 
-def _announce(output: Output, url: str, key: str, link: str, folder: Path, keep: bool) -> None:
+def _announce(output: Output, url: str, key: str, folder: Path, keep: bool, link: str | None) -> None:
+    link = link or ""
     if output.as_json:
         output.json({"url": url, "key": key, "console": url + link, "folder": str(folder), "kept": keep})
     program = _program()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import cycle
 from typing import Any
 from uuid import UUID
@@ -23,6 +24,7 @@ from doorstep.cli.demo.shop import (
     Actors,
     Sample,
     ensure_keys,
+    id_of,
 )
 from doorstep.clock import SECOND
 from doorstep.engine.accept import new_correlation_id
@@ -47,11 +49,9 @@ async def simulate_operators(doorstep: Doorstep, bills: Pipeline) -> None:
     operators = Operators(doorstep, bills, await ensure_keys(doorstep))
     for action in cycle(operators.actions()):
         await asyncio.sleep(_PAUSE_SECONDS * random.uniform(0.7, 1.3))
-        try:
+        with suppress(DoorstepError):
             await operators.review()
             await action()
-        except DoorstepError:
-            pass
 
 
 class Operators:
@@ -60,6 +60,7 @@ class Operators:
         self._bills = bills
         self._admin, self._operator = actors
         self._endpoints = doorstep.components.endpoints
+        self._deliveries = doorstep.components.deliveries
         self._alerts = doorstep.components.alerts
 
     def actions(self) -> tuple[Callable[[], Awaitable[object]], ...]:
@@ -86,26 +87,28 @@ class Operators:
     async def _retry_corrected(self) -> None:
         letter, payload = await self._dead_letter(ACCOUNTING)
         corrected = json.dumps({**json.loads(payload), "vat_number": "DE811907980"}).encode()
-        await self._act(ActionKind.RETRY, letter, "The VAT number was missing.", corrected)
+        reason = "The VAT number was missing."
+        await self._deliveries.act_on(ActionKind.RETRY, DEFAULT_ORG, letter, self._operator, reason, corrected)
 
     async def _resolve(self) -> None:
         letter, _ = await self._dead_letter(MARKETPLACE)
-        await self._act(ActionKind.RESOLVE, letter, "Entered by hand on their website.")
+        reason = "Entered by hand on their website."
+        await self._deliveries.act_on(ActionKind.RESOLVE, DEFAULT_ORG, letter, self._operator, reason)
 
     async def _retry_invoices(self) -> None:
-        chosen = Selection(letters=DeadLetterFilter(endpoint_id=await self._id(ACCOUNTING)))
+        chosen = Selection(letters=DeadLetterFilter(endpoint_id=await id_of(self._doorstep, ACCOUNTING)))
         await self._bulk(BulkKind.RETRY, chosen, "They have relaxed their rules.", rate_per_second=0.5)
 
     async def _resolve_stock(self) -> None:
         """Resolve all but the newest dead letters, so that visitors have some to look at."""
         now = self._doorstep.clock.now()
-        letters = DeadLetterFilter(endpoint_id=await self._id(ERP), died_before=now - 60 * SECOND)
+        letters = DeadLetterFilter(endpoint_id=await id_of(self._doorstep, ERP), died_before=now - 60 * SECOND)
         await self._bulk(BulkKind.RESOLVE, Selection(letters=letters), "Part of the nightly file.")
 
     async def _replay(self) -> None:
         since = self._doorstep.clock.now() - 120 * SECOND
         events = EventFilter(event_type="order.shipped", created_from=since)
-        target = await self._id(STOREFRONT)
+        target = await id_of(self._doorstep, STOREFRONT)
         await self._bulk(BulkKind.REPLAY, Selection(events=events), "Their page was outdated.", endpoint_id=target)
 
     # -- batches and bills ---------------------------------------------------------------------------------
@@ -138,16 +141,18 @@ class Operators:
 
     async def _change_concurrency(self) -> None:
         changes = {"concurrency_max": random.choice((8, 16, 32))}
-        await self._endpoints.update(DEFAULT_ORG, await self._id(WAREHOUSE), changes, self._admin)
+        await self._endpoints.update(DEFAULT_ORG, await id_of(self._doorstep, WAREHOUSE), changes, self._admin)
 
     async def _pause(self) -> None:
-        await self._endpoints.pause(DEFAULT_ORG, await self._id(WAREHOUSE), self._operator, "Stocktaking.")
+        await self._endpoints.pause(DEFAULT_ORG, await id_of(self._doorstep, WAREHOUSE), self._operator, "Stocktaking.")
 
     async def _resume(self) -> None:
-        await self._endpoints.resume(DEFAULT_ORG, await self._id(WAREHOUSE), self._operator, drain_per_second=2)
+        await self._endpoints.resume(
+            DEFAULT_ORG, await id_of(self._doorstep, WAREHOUSE), self._operator, drain_per_second=2
+        )
 
     async def _test(self) -> None:
-        endpoint_id = await self._id(MARKETPLACE)
+        endpoint_id = await id_of(self._doorstep, MARKETPLACE)
         await self._doorstep.components.events.test(DEFAULT_ORG, endpoint_id, self._admin, new_correlation_id())
 
     # -- alerts --------------------------------------------------------------------------------------------
@@ -163,33 +168,21 @@ class Operators:
             DEFAULT_ORG,
             self._admin,
             until_at=until,
-            endpoint_id=await self._id(MARKETPLACE),
+            endpoint_id=await id_of(self._doorstep, MARKETPLACE),
             rule=Rule.FAILURE_RATE,
             reason="They are renewing our token today.",
         )
 
     # -- helpers -------------------------------------------------------------------------------------------
 
-    async def _id(self, sample: Sample) -> UUID:
-        """The id of a sample endpoint. A visitor of the demo may have deleted or renamed it."""
-        for endpoint in await self._doorstep.endpoints():
-            if endpoint.name == sample.name:
-                return endpoint.endpoint_id
-        raise NotFound(f"no endpoint {sample.name}")
-
     async def _dead_letter(self, sample: Sample) -> tuple[UUID, bytes]:
         """The newest dead letter of an endpoint, and its payload."""
-        letters = DeadLetterFilter(endpoint_id=await self._id(sample))
+        letters = DeadLetterFilter(endpoint_id=await id_of(self._doorstep, sample))
         page, _ = await self._doorstep.components.reader.dead_letters(DEFAULT_ORG, letters, None, 1)
         for letter in page.items:
             view = await self._doorstep.event(DEFAULT_ORG, letter.event_id)
             return letter.delivery_id, view.event.payload
         raise NotFound(f"{sample.name} has no dead letters")
-
-    async def _act(self, kind: ActionKind, delivery_id: UUID, reason: str, payload: bytes | None = None) -> None:
-        await self._doorstep.components.deliveries.act_on(
-            kind, DEFAULT_ORG, delivery_id, self._operator, reason, payload
-        )
 
     async def _bulk(self, kind: BulkKind, selection: Selection, reason: str, **options: Any) -> None:
         """Start a bulk operation, unless nothing is selected."""

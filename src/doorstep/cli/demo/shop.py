@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.cli.listen import Behaviour
 from doorstep.clock import SECOND, Instant, seconds
-from doorstep.errors import DoorstepError, Permanent, Transient
+from doorstep.errors import DoorstepError, NotFound, Permanent, Transient
 from doorstep.model.alert import ChannelKind
 from doorstep.model.attempt import Code
 from doorstep.model.endpoint import CircuitRules, RetryPolicy
@@ -113,6 +115,8 @@ def behaviour_at(path: str, now: Instant) -> Behaviour:
     return sample.outage.behaviour if sample.outage and sample.outage.is_on(now) else sample.behaviour
 
 
+# -- keys, endpoints and channels --------------------------------------------------------------------------
+
 _ADMIN, _OPERATOR = "lena", "marco"
 _KEYS = {_ADMIN: Role.ADMIN, _OPERATOR: Role.OPERATOR, "checkout": Role.PUBLISHER, "bookkeeping": Role.VIEWER}
 _CHANNELS = {"on-call": ChannelKind.WEBHOOK, "#shop": ChannelKind.SLACK}
@@ -145,12 +149,20 @@ async def ensure_keys(doorstep: Doorstep) -> Actors:
 
 
 async def _endpoint(doorstep: Doorstep, sample: Sample, url: str, admin: str) -> None:
-    fields = sample.fields(url)
+    try:
+        endpoint_id = await id_of(doorstep, sample)
+    except NotFound:
+        await doorstep.create_endpoint(**sample.fields(url), actor=admin)
+    else:
+        await doorstep.components.endpoints.update(DEFAULT_ORG, endpoint_id, sample.fields(url), admin)
+
+
+async def id_of(doorstep: Doorstep, sample: Sample) -> UUID:
+    """The id of the endpoint with this name. A visitor of the demo may have deleted or renamed it."""
     for endpoint in await doorstep.endpoints():
         if endpoint.name == sample.name:
-            await doorstep.components.endpoints.update(DEFAULT_ORG, endpoint.endpoint_id, fields, admin)
-            return
-    await doorstep.create_endpoint(**fields, actor=admin)
+            return endpoint.endpoint_id
+    raise NotFound(f"no endpoint {sample.name}")
 
 
 async def _channels(doorstep: Doorstep, receivers: str, admin: str) -> None:
@@ -183,20 +195,12 @@ _CUSTOMERS = ("Amara Osei", "Bela Novak", "Chiara Riva", "Daniel Okafor", "Emi S
 
 async def send_events(doorstep: Doorstep, per_second: float) -> None:
     """Send some events of each type at once, then a steady stream until cancelled. Rejected events are dropped."""
-    numbers = count(40_000)
-    for event_type in list(_WEIGHTS) * _FIRST_OF_EACH_TYPE:
-        await _send(doorstep, event_type, next(numbers))
-    for number in numbers:
-        (event_type,) = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-        await _send(doorstep, event_type, number)
-        await asyncio.sleep(random.expovariate(per_second))
-
-
-async def _send(doorstep: Doorstep, event_type: str, number: int) -> None:
-    try:
-        await doorstep.send(event_type, _payload(event_type.partition(".")[0], number))
-    except DoorstepError:
-        pass
+    first = list(_WEIGHTS) * _FIRST_OF_EACH_TYPE
+    for number in count(40_000):
+        event_type = first.pop() if first else random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        with suppress(DoorstepError):
+            await doorstep.send(event_type, _payload(event_type.partition(".")[0], number))
+        await asyncio.sleep(0 if first else random.expovariate(per_second))
 
 
 def _payload(kind: str, number: int) -> dict[str, Any]:
@@ -206,14 +210,12 @@ def _payload(kind: str, number: int) -> dict[str, Any]:
         case "stock" | "listing":
             return {"item": random.choice(_ITEMS), "left": random.randrange(0, 90)}
     items = [{"item": item, "quantity": random.randint(1, 3)} for item in random.sample(_ITEMS, random.randint(1, 3))]
-    return {kind: number, "customer": random.choice(_CUSTOMERS), "items": items, "total": _price(), "currency": "EUR"}
+    total = round(random.uniform(8, 240), 2)
+    return {kind: number, "customer": random.choice(_CUSTOMERS), "items": items, "total": total, "currency": "EUR"}
 
 
-def _price() -> float:
-    return round(random.uniform(8, 240), 2)
+# -- batches of text messages ------------------------------------------------------------------------------
 
-
-CARRIER = "sms-carrier"
 BATCH = "sms.batch"
 
 _BUSY_SHARE, _REJECTED_SHARE = 0.3, 0.01
@@ -225,18 +227,14 @@ _TEXTS = ("Your order is on its way.", "Your order is ready for pickup.", "Your 
 
 def declare_carrier(doorstep: Doorstep) -> None:
     policy = RetryPolicy((15, 30, 60))
-    doorstep.batch(BATCH, name=CARRIER, policy=policy, circuit=_NEVER_OPENS, concurrency_max=2)(_submit)
+    doorstep.batch(BATCH, name="sms-carrier", policy=policy, circuit=_NEVER_OPENS, concurrency_max=2)(_submit)
 
 
 async def submit_batches(doorstep: Doorstep) -> None:
     """Submit batches of text messages until cancelled."""
-    number = 0
-    while True:
-        number += 1
-        try:
+    for number in count(1):
+        with suppress(DoorstepError):
             await doorstep.batches.submit(BATCH, _batch(invalid=number % _INVALID_EVERY == 2))
-        except DoorstepError:
-            pass
         await asyncio.sleep(0 if number < _FIRST_BATCHES else random.expovariate(1 / _BATCH_PAUSE_SECONDS))
 
 
@@ -259,6 +257,8 @@ async def _submit(batch: Received) -> dict[str, object]:
         raise Transient(Code.SERVICE_UNAVAILABLE, "All lines of the carrier are busy.", response={"code": "BUSY-03"})
     return {"reference": f"C-{random.randrange(10**6)}", "accepted": len(messages)}
 
+
+# -- bills -------------------------------------------------------------------------------------------------
 
 GATE = "to_approve"
 SMUDGED, BLANK = "smudged", "blank"
@@ -294,10 +294,8 @@ async def scan_bills(doorstep: Doorstep, pipeline: Pipeline) -> None:
     first = doorstep.clock.now() // SECOND % 1_000_000  # after a restart with --keep, numbers continue higher
     for number in count():
         data = {"scan": _quality(number), "pages": random.randint(1, 4)}
-        try:
+        with suppress(DoorstepError):
             await pipeline.start(data, f"BILL-{first + number}")
-        except DoorstepError:
-            pass
         await asyncio.sleep(0 if (number + 1) % _STACK else _SCAN_PAUSE_SECONDS)
 
 

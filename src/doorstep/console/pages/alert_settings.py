@@ -9,8 +9,8 @@ from uuid import UUID
 from starlette.responses import Response
 
 from doorstep.clock import Instant, seconds
-from doorstep.console.confirm import endpoints_of, reason_of, shown_once
-from doorstep.console.fields import Fields, one_of
+from doorstep.console.confirm import endpoints_of, reason_of
+from doorstep.console.fields import Fields, parsed
 from doorstep.console.formatting import span_text
 from doorstep.console.pages.alerts import RULES, fires
 from doorstep.console.request import ACT, FormError, PageRequest, Pages
@@ -22,7 +22,6 @@ from doorstep.operations.channels import ChannelForm, ChannelView, failed_at
 # -- rules -------------------------------------------------------------------------------------------------
 
 RULE_PAGES = Pages("/alerts/rules")
-RULES_PATH = "/console/alerts/rules"
 RULE_NAMES = [(rule, texts.name) for rule, texts in RULES.items()]
 _LARGEST = 10**15
 """The form only parses numbers; the alert service checks their bounds."""
@@ -44,7 +43,7 @@ async def _endpoint_names(request: PageRequest, items: Iterable[AlertRule | Sile
 async def _rule_form(request: PageRequest, error: FormError | None) -> Response:
     """The form for a rule of one endpoint or of all endpoints. For an endpoint without its own rule, it starts with the
     values of the general rule."""
-    rule, endpoint_id = _rule_and_endpoint(request.form if request.is_post else request.query)
+    rule, endpoint_id = _rule_and_endpoint(request.sent)
     current, name = await _current(request, rule, endpoint_id), None
     if endpoint_id is not None:
         name = (await request.reader.endpoint(request.org_id, endpoint_id)).name
@@ -59,7 +58,7 @@ async def _rule_form(request: PageRequest, error: FormError | None) -> Response:
         terms=_texts(current),
         endpoint_id=endpoint_id,
         endpoint_name=name,
-        place=RULES_PATH,
+        place=RULE_PAGES.path,
     )
 
 
@@ -69,10 +68,10 @@ async def edit_rule(request: PageRequest) -> Response:
     current = await _current(request, rule, endpoint_id)
     changes = _changes(request.form, current)
     if not changes and (endpoint_id is None or current.endpoint_id is not None):
-        return request.done("Nothing was changed.", RULES_PATH)
+        return request.done("Nothing was changed.", RULE_PAGES.path)
     changes = changes or {"enabled": current.enabled}  # the endpoint gets its own rule, equal to the general one
     await request.components.alerts.set_rule(request.org_id, rule, endpoint_id, changes, request.actor)
-    return request.done(f"{RULES[rule].name}: saved.", RULES_PATH)
+    return request.done(f"{RULES[rule].name}: saved.", RULE_PAGES.path)
 
 
 @RULE_PAGES.get("/new", ACT)
@@ -80,7 +79,7 @@ async def ask_new_rule(request: PageRequest) -> Response:
     """The first step of a new rule: choose the endpoint. The form for the rule itself comes next."""
     endpoints = await endpoints_of(request)
     return request.form_page(
-        "alert_rule_new.html", None, request.query, rules=RULE_NAMES, endpoints=endpoints, place=RULES_PATH
+        "alert_rule_new.html", None, request.query, rules=RULE_NAMES, endpoints=endpoints, place=RULE_PAGES.path
     )
 
 
@@ -89,13 +88,14 @@ async def switch_rule(request: PageRequest) -> Response:
     rule, endpoint_id = _rule_and_endpoint(request.form)
     enabled = request.form.text("enabled") == "yes"
     await request.components.alerts.set_rule(request.org_id, rule, endpoint_id, {"enabled": enabled}, request.actor)
-    return request.done(f"{RULES[rule].name} is {'on' if enabled else 'off'}.", RULES_PATH)
+    return request.done(f"{RULES[rule].name} is {'on' if enabled else 'off'}.", RULE_PAGES.path)
 
 
-@RULE_PAGES.post("/{alert_rule_id}/reset")
-async def reset_rule(request: PageRequest) -> Response:
-    await request.components.alerts.reset_rule(request.org_id, request.id("alert_rule_id"), request.actor)
-    return request.done("Reset: the more general rule applies again.", RULES_PATH)
+RULE_PAGES.act(
+    "/{alert_rule_id}/reset",
+    lambda components: components.alerts.reset_rule,
+    "Reset: the more general rule applies again.",
+)
 
 
 def _rule_and_endpoint(fields: Fields) -> tuple[Rule, UUID | None]:
@@ -139,7 +139,6 @@ def _value(form: Fields, name: str, rule: Rule) -> float | int | None:
 # -- silences ----------------------------------------------------------------------------------------------
 
 SILENCE_PAGES = Pages("/alerts/silences")
-SILENCES_PATH = "/console/alerts/silences"
 SPANS = {"1h": 3_600, "4h": 14_400, "1d": 86_400, "7d": 604_800}
 """The durations to choose from, in seconds. For any other duration the user enters the end."""
 _SPAN_NAMES = {"1h": "1 hour", "4h": "4 hours", "1d": "1 day", "7d": "7 days"}
@@ -157,15 +156,14 @@ async def show_silences(request: PageRequest) -> Response:
 
 
 async def _silence_form(request: PageRequest, error: FormError | None) -> Response:
-    sent = request.form if request.is_post else request.query
     return request.form_page(
         "alert_silence_new.html",
         error,
-        sent,
+        request.sent,
         rules=RULE_NAMES,
         spans=_SPAN_NAMES,
         endpoints=await endpoints_of(request),
-        place=request.back if sent.flag("back") else SILENCES_PATH,
+        place=request.back if request.sent.flag("back") else SILENCE_PAGES.path,
     )
 
 
@@ -185,10 +183,11 @@ async def create_silence(request: PageRequest) -> Response:
     return request.done("No notifications during the silence. Alerts that are open when it ends are notified then.")
 
 
-@SILENCE_PAGES.post("/{silence_id}/end")
-async def end_silence(request: PageRequest) -> Response:
-    await request.components.alerts.end_silence(request.org_id, request.id("silence_id"), request.actor)
-    return request.done("Silence ended. Open alerts are notified now.", SILENCES_PATH)
+SILENCE_PAGES.act(
+    "/{silence_id}/end",
+    lambda components: components.alerts.end_silence,
+    "Silence ended. Open alerts are notified now.",
+)
 
 
 def state_of(silence: Silence, now: Instant) -> str:
@@ -200,13 +199,12 @@ def state_of(silence: Silence, now: Instant) -> str:
 def _until(form: Fields, begin: Instant) -> Instant:
     """The entered end; without one, `begin` plus the chosen duration."""
     end = form.moment("until_at")
-    return begin + seconds(one_of("span", form.text("span") or "1h", SPANS)) if end is None else end
+    return begin + seconds(form.option("span", SPANS) or SPANS["1h"]) if end is None else end
 
 
 # -- channels ----------------------------------------------------------------------------------------------
 
 CHANNEL_PAGES = Pages("/alerts/channels")
-CHANNELS_PATH = "/console/alerts/channels"
 KINDS = {
     ChannelKind.EMAIL: "E-mail",
     ChannelKind.SLACK: "Slack, Mattermost and compatible",
@@ -235,7 +233,7 @@ async def _channel_form(request: PageRequest, error: FormError | None) -> Respon
         kinds=KINDS,
         rules=RULES,
         endpoints=await endpoints_of(request),
-        place=CHANNELS_PATH,
+        place=CHANNEL_PAGES.path,
     )
 
 
@@ -245,32 +243,32 @@ async def create_channel(request: PageRequest) -> Response:
     channels = request.components.channels
     channel, secret = await channels.create(_described(request.form), request.org_id, request.actor)
     if channel.means is not ChannelKind.WEBHOOK:
-        return request.done(f"{channel.name} was created. Send a test to see whether it arrives.", CHANNELS_PATH)
-    return shown_once(request, "alert_channel_secret.html", channel=channel, secret=secret, place=CHANNELS_PATH)
+        return request.done(f"{channel.name} was created. Send a test to see whether it arrives.", CHANNEL_PAGES.path)
+    return request.page("alert_channel_secret.html", channel=channel, secret=secret, place=CHANNEL_PAGES.path)
 
 
-@CHANNEL_PAGES.post("/{channel_id}/test")
-async def test_channel(request: PageRequest) -> Response:
-    await request.components.channels.test(request.org_id, request.id("channel_id"), request.actor)
-    return request.done("The test was sent; the list shows the result in a moment.", CHANNELS_PATH)
-
-
-@CHANNEL_PAGES.post("/{channel_id}/resume")
-async def resume_channel(request: PageRequest) -> Response:
-    await request.components.channels.resume(request.org_id, request.id("channel_id"), request.actor)
-    return request.done("The channel was resumed. It also gets the messages of the last 24 hours.", CHANNELS_PATH)
+CHANNEL_PAGES.act(
+    "/{channel_id}/test",
+    lambda components: components.channels.test,
+    "The test was sent; the list shows the result in a moment.",
+)
+CHANNEL_PAGES.act(
+    "/{channel_id}/resume",
+    lambda components: components.channels.resume,
+    "The channel was resumed. It also gets the messages of the last 24 hours.",
+)
 
 
 async def _delete_form(request: PageRequest, error: FormError | None) -> Response:
     channel = await request.components.channels.reader.channel(request.org_id, request.id("channel_id"))
-    return request.form_page("alert_channel_delete.html", error, channel=channel, place=CHANNELS_PATH)
+    return request.form_page("alert_channel_delete.html", error, channel=channel, place=CHANNEL_PAGES.path)
 
 
 @CHANNEL_PAGES.form("/{channel_id}/delete", _delete_form)
 async def delete_channel(request: PageRequest) -> Response:
     reason = reason_of(request.form, required=True)
     await request.components.channels.delete(request.org_id, request.id("channel_id"), request.actor, reason)
-    return request.done("The channel was deleted.", CHANNELS_PATH)
+    return request.done("The channel was deleted.", CHANNEL_PAGES.path)
 
 
 def test_result(view: ChannelView) -> tuple[str, Delivery] | None:
@@ -296,14 +294,7 @@ def _described(form: Fields) -> ChannelForm:
         name=form.text("name") or "",
         kind=kind,
         target=form.text("target") or "",
-        rules=tuple(_rule(text) for text in form.texts("rules")),
+        rules=tuple(parsed("rules", text, Rule, f"must be some of {', '.join(Rule)}") for text in form.texts("rules")),
         endpoint_ids=tuple(endpoint_ids),
         recoveries=form.flag("recoveries"),
     )
-
-
-def _rule(text: str) -> Rule:
-    try:
-        return Rule(text)
-    except ValueError:
-        raise InvalidInput("rules", f"must be some of {', '.join(Rule)}") from None

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from doorstep.clock import seconds
 from doorstep.console.confirm import endpoints_of
-from doorstep.console.fields import one_of
 from doorstep.console.formatting import amount, lasting
 from doorstep.console.request import PageRequest, Pages
 from doorstep.model.alert import MEASURED, Alert, AlertConfig, AlertFilter, AlertRule, Channel, Ending, Rule, Silence
@@ -41,8 +40,8 @@ class Row(NamedTuple):
 async def show(request: PageRequest) -> Response:
     """Open alerts first, ended ones below. Only the last list on the page has further pages."""
     query, cursor = request.query, request.query.text("cursor")
-    state = query.text("state")
-    kinds = tuple(_STATES) if state is None else (one_of("state", state, _STATES),)
+    state = query.option("state", _STATES)
+    kinds = (state,) if state else tuple(_STATES)
     shown = kinds[-1:] if cursor else kinds
     filter = AlertFilter(rule=query.choice("rule", Rule), endpoint_id=query.id("endpoint_id"))
     pages = {kind: await _page(request, filter, kind, cursor if kind == shown[-1] else None) for kind in shown}

@@ -18,15 +18,6 @@ _LIMIT = 100
 _PREFIXES_MAX = 20
 
 
-class Row(NamedTuple):
-    """An entry with links to the items that it names."""
-
-    entry: AuditEntry
-    subjects: list[Subject]
-    result: list[str | Subject]
-    reason: list[str | Subject]
-
-
 @PAGES.get()
 async def show(request: PageRequest) -> Response:
     query, reader = request.query, request.reader
@@ -40,7 +31,7 @@ async def show(request: PageRequest) -> Response:
         () if about is None else (about,),
     )
     names = await reader.endpoint_names(request.org_id, endpoints_in(page.items))
-    rows = [Row(one, subjects_of(one, names), linked(one.result), linked(one.reason)) for one in page.items]
+    rows = [(one, subjects_of(one, names), linked(one.result), linked(one.reason)) for one in page.items]
     people = await reader.key_names(request.org_id, (one.actor for one in page.items))
     return request.page("audit.html", rows=rows, next=page.next, people=people, prefixes=prefixes)
 

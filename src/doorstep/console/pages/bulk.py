@@ -19,12 +19,12 @@ _CANCEL = Confirmation("Cancel it", "It stops and cannot be resumed. What is don
 _FAILURES = 25
 _IMPLIED = frozenset({"archived_before", "waiting"})
 """Filter fields that every operation sets itself and that are therefore not shown."""
-_FIELDS = {"endpoint_id": "endpoint"}
-_WHAT: dict[str, type[RetryQueueFilter | DeadLetterFilter | EventFilter]] = {
-    "queue": RetryQueueFilter,
-    "letters": DeadLetterFilter,
-    "events": EventFilter,
+_LISTS: dict[str, tuple[str, RetryQueueFilter | DeadLetterFilter | EventFilter]] = {
+    "letters": ("dead letters", DeadLetterFilter()),
+    "queue": ("waiting deliveries", RetryQueueFilter()),
+    "events": ("events", EventFilter()),
 }
+"""The filters of a selection: the items that each selects, and its default."""
 
 
 @PAGES.get()
@@ -53,16 +53,8 @@ async def show(request: PageRequest) -> Response:
     )
 
 
-@PAGES.post("/{bulk_id}/pause")
-async def pause(request: PageRequest) -> Response:
-    await request.components.bulk.pause(request.org_id, request.id("bulk_id"), request.actor)
-    return request.done("Paused. Deliveries in progress continue.")
-
-
-@PAGES.post("/{bulk_id}/resume")
-async def resume(request: PageRequest) -> Response:
-    await request.components.bulk.resume(request.org_id, request.id("bulk_id"), request.actor)
-    return request.done("Resumed.")
+PAGES.act("/{bulk_id}/pause", lambda components: components.bulk.pause, "Paused. Deliveries in progress continue.")
+PAGES.act("/{bulk_id}/resume", lambda components: components.bulk.resume, "Resumed.")
 
 
 async def _ask_cancel(request: PageRequest) -> tuple[str, Confirmation]:
@@ -90,7 +82,7 @@ def about(bulk: Bulk, names: Mapping[UUID, str]) -> str:
         return f"{len(selection.delivery_ids)} selected deliveries"
     what, fields = _filter_fields(selection)
     texts = [
-        f"{_FIELDS.get(field, field.replace('_', ' '))} {_text(field, value, names)}" for field, value in fields.items()
+        f"{field.removesuffix('_id').replace('_', ' ')} {_text(field, value, names)}" for field, value in fields.items()
     ]
     target = "" if bulk.endpoint_id is None else f", to {names.get(bulk.endpoint_id, bulk.endpoint_id)}"
     return f"all {what}" + (f" with {', '.join(texts)}" if texts else "") + target
@@ -98,11 +90,10 @@ def about(bulk: Bulk, names: Mapping[UUID, str]) -> str:
 
 def _filter_fields(selection: Selection) -> tuple[str, dict[str, object]]:
     """The list that the operation selects from, and the filter fields that differ from their defaults."""
-    for name, words in (("letters", "dead letters"), ("queue", "waiting deliveries"), ("events", "events")):
+    for name, (items, plain) in _LISTS.items():
         if (chosen := getattr(selection, name)) is not None:
-            plain = _WHAT[name]()
             fields = {field: getattr(chosen, field) for field in chosen.__struct_fields__ if field not in _IMPLIED}
-            return words, {field: value for field, value in fields.items() if value != getattr(plain, field)}
+            return items, {field: value for field, value in fields.items() if value != getattr(plain, field)}
     return "deliveries", {}
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from starlette.responses import Response
 
-from doorstep.console.attempts import ShownAttempt, sending_of
+from doorstep.console.attempts import Sending, ShownAttempt, sending_of
 from doorstep.console.confirm import Confirmation, confirmed
 from doorstep.console.request import PageRequest, Pages
-from doorstep.console.timeline import Edge, Key, Timeline, phase_keys, timeline
-from doorstep.console.waits import PLANNED, Life, waits_of
+from doorstep.console.timeline import PLANNED, Edge, Key, Life, Timeline, keys_of, timeline, waits_of
 from doorstep.errors import NotFound
 from doorstep.model.action import ACTS_ON, ActionKind, AuditEntry
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import OPEN_STATES, Delivery, DeliveryState, HistoryEntry
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import Event
-from doorstep.operations.deliveries import DONE
+from doorstep.model.event import Event, EventView
+from doorstep.operations.actions import DONE
 from doorstep.operations.reader import Described
 
 PAGES = Pages("/deliveries/{delivery_id}")
@@ -111,10 +111,16 @@ def _kind(request: PageRequest) -> ActionKind:
 async def _delivery_and_event(request: PageRequest) -> tuple[Delivery, Event | None]:
     """The event is None if it was deleted."""
     delivery = await request.reader.delivery(request.org_id, request.id("delivery_id"))
+    view = await kept_event(request, delivery.event_id)
+    return delivery, view.event if view else None
+
+
+async def kept_event(request: PageRequest, event_id: UUID) -> EventView | None:
+    """The event; None if it was deleted or never existed."""
     try:
-        return delivery, (await request.reader.event(request.org_id, delivery.event_id)).event
+        return await request.reader.event(request.org_id, event_id)
     except NotFound:
-        return delivery, None
+        return None
 
 
 # -- the details of a delivery -----------------------------------------------------------------------------
@@ -135,7 +141,7 @@ class DeliveryDetails(NamedTuple):
 
     @property
     def phase_keys(self) -> list[Key]:
-        return phase_keys(bar for one in self.attempts for bar in one.parts)
+        return keys_of(bar for one in self.attempts for bar in one.parts)
 
 
 async def details_of_all(
@@ -148,8 +154,7 @@ async def details_of_all(
 
 async def _details(request: PageRequest, one: Described, event: Event | None) -> DeliveryDetails:
     delivery, endpoint = one.delivery, one.endpoint
-    log = await _log_of(request, delivery, endpoint)
-    sending = await sending_of(request, delivery, endpoint, event, log.history, log.endpoint_actions)
+    log = await _log_of(request, delivery, endpoint, event)
     shown = log.attempts[-ATTEMPTS_SHOWN:]
     life = Life(
         delivery=delivery,
@@ -165,7 +170,7 @@ async def _details(request: PageRequest, one: Described, event: Event | None) ->
         delivery=delivery,
         endpoint=endpoint,
         held=one.held,
-        attempts=sending.shown(shown)[::-1],
+        attempts=log.sending.shown(shown)[::-1],
         older_attempts=len(log.attempts) - len(shown),
         history=log.history[-_HISTORY_SHOWN:],
         timeline=await _timeline(request, life, Edge.of(delivery.created_at, log.attempts, shown), shown),
@@ -177,9 +182,8 @@ async def _attempts_numbered(request: PageRequest, delivery: Delivery, event: Ev
     """The attempts with the number in the path. There may be two, because a late attempt has the same number as its
     successor."""
     endpoint = await request.reader.endpoint(request.org_id, delivery.endpoint_id)
-    log = await _log_of(request, delivery, endpoint)
-    sending = await sending_of(request, delivery, endpoint, event, log.history, log.endpoint_actions)
-    found = sending.shown([one for one in log.attempts if str(one.number) == request.text("number")])
+    log = await _log_of(request, delivery, endpoint, event)
+    found = log.sending.shown([one for one in log.attempts if str(one.number) == request.text("number")])
     if not found:
         raise NotFound(f"delivery {delivery.delivery_id} has no attempt {request.text('number')}")
     return found
@@ -194,16 +198,18 @@ class _Log(NamedTuple):
     history: list[HistoryEntry]
     endpoint_actions: Sequence[AuditEntry]
     """The newest actions on its endpoint, newest first."""
+    sending: Sending
 
 
-async def _log_of(request: PageRequest, delivery: Delivery, endpoint: Endpoint) -> _Log:
+async def _log_of(request: PageRequest, delivery: Delivery, endpoint: Endpoint, event: Event | None) -> _Log:
     reader, org_id = request.reader, request.org_id
     attempts = await reader.attempts(org_id, delivery.delivery_id)
     history = await reader.history(org_id, delivery.delivery_id)
-    if endpoint.updated_at <= delivery.created_at:  # actions from before the delivery do not matter
-        return _Log(attempts, history, ())
-    actions = await reader.audit(org_id, None, None, None, _ENDPOINT_ACTIONS_MAX, [endpoint.endpoint_id])
-    return _Log(attempts, history, actions.items)
+    actions: Sequence[AuditEntry] = ()
+    if endpoint.updated_at > delivery.created_at:  # actions from before the delivery do not matter
+        page = await reader.audit(org_id, None, None, None, _ENDPOINT_ACTIONS_MAX, [endpoint.endpoint_id])
+        actions = page.items
+    return _Log(attempts, history, actions, await sending_of(request, delivery, endpoint, event, history, actions))
 
 
 async def _timeline(request: PageRequest, life: Life, edge: Edge, shown: Sequence[Attempt]) -> Timeline:

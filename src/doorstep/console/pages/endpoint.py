@@ -9,15 +9,7 @@ from starlette.responses import Response
 
 from doorstep.clock import Instant, seconds
 from doorstep.console.charts import RANGES, Charts
-from doorstep.console.confirm import (
-    bulk_started,
-    endpoint_of,
-    of_events,
-    one_time_id,
-    place_of,
-    reason_of,
-    secret_shown,
-)
+from doorstep.console.confirm import endpoint_of, of_events, one_time_id, place_of, reason_of, start_bulk
 from doorstep.console.endpoint_form import (
     OWN,
     changes_of,
@@ -29,7 +21,7 @@ from doorstep.console.endpoint_form import (
     texts_of,
 )
 from doorstep.console.fields import EVENT_FILTER, Fields, one_of
-from doorstep.console.formatting import lasting, moment, plural, span_text
+from doorstep.console.formatting import lasting, moment, span_text
 from doorstep.console.request import ACT, FormError, PageRequest, Pages
 from doorstep.engine.directory import unseal_headers
 from doorstep.errors import Conflict, InvalidInput
@@ -37,10 +29,9 @@ from doorstep.model.bulk import BulkKind
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
-from doorstep.operations.bulk import RATE_MAX, RATE_MIN
+from doorstep.operations.actions import TEST_EVENT, TEST_PAYLOAD
 from doorstep.operations.endpoint_rules import EndpointForm, form_of
 from doorstep.operations.endpoints import DRAIN_MAX, DRAIN_MIN, unexpired
-from doorstep.operations.events import TEST_EVENT, TEST_PAYLOAD
 from doorstep.policy.reports import WINDOWS, success_rate, time_to_delivery
 from doorstep.policy.retry import BUILT_IN
 from doorstep.schemas.endpoints import DESTINATIONS, INPUTS
@@ -137,7 +128,7 @@ async def _new_form(request: PageRequest, error: FormError | None) -> Response:
 async def create(request: PageRequest) -> Response:
     form = new_form(request.form)
     endpoint, verifier = await request.components.endpoints.create(form, request.org_id, request.actor)
-    return secret_shown(request, endpoint, verifier)
+    return _secret_page(request, endpoint, verifier)
 
 
 async def _edit_form(request: PageRequest, error: FormError | None) -> Response:
@@ -201,14 +192,7 @@ async def _resume_form(request: PageRequest, error: FormError | None, before: In
     await endpoint_of(request)
     backlog = await components.reporter.backlog_of(org_id, endpoint_id)
     skipped = None if before is None else await components.endpoints.count_skipped(org_id, endpoint_id, before)
-    return await _form(
-        request,
-        "endpoint_resume.html",
-        error,
-        open=backlog.open,
-        waiting_since=backlog.waiting_since,
-        skipped=skipped,
-    )
+    return await _form(request, "endpoint_resume.html", error, backlog=backlog, skipped=skipped)
 
 
 @PAGES.form("/resume", _resume_form)
@@ -267,8 +251,7 @@ async def test(request: PageRequest) -> Response:
 
 @PAGES.get("/rotate", ACT)
 async def ask_rotate(request: PageRequest) -> Response:
-    signing = (await endpoint_of(request)).signing_secret
-    scheme = "v1" if signing is None else signing.scheme
+    scheme = _scheme(await endpoint_of(request))
     return await _form(request, "endpoint_rotate.html", None, overlaps=_OVERLAPS, scheme=scheme)
 
 
@@ -282,7 +265,26 @@ async def rotate(request: PageRequest) -> Response:
         86_400 if overlap is None else overlap,
         request.form.text("signing"),
     )
-    return secret_shown(request, rotated.endpoint, rotated.verifier, rotated.old_expires_at)
+    return _secret_page(request, rotated.endpoint, rotated.verifier, rotated.old_expires_at)
+
+
+def _secret_page(
+    request: PageRequest, endpoint: Endpoint, verifier: str, old_expires_at: Instant | None = None
+) -> Response:
+    """The secret or public key with which the endpoint's receiver verifies signatures."""
+    return request.page(
+        "endpoint_secret.html",
+        secret=verifier,
+        place=place_of(endpoint),
+        endpoint=endpoint,
+        shared=_scheme(endpoint) == "v1",
+        rotated=endpoint.version > 1,
+        old_expires_at=old_expires_at,
+    )
+
+
+def _scheme(endpoint: Endpoint) -> str:
+    return "v1" if endpoint.signing_secret is None else endpoint.signing_secret.scheme
 
 
 async def _delete_form(request: PageRequest, error: FormError | None) -> Response:
@@ -301,35 +303,12 @@ async def delete(request: PageRequest) -> Response:
 # -- replaying a time range ------------------------------------------------------------------------------------
 
 
-@PAGES.get("/replay", ACT)
-async def ask_replay(request: PageRequest) -> Response:
-    """Ask for a time range if there is none or the user wants to change it. Otherwise count the events in the range."""
-    if request.query.flag("change") or not request.query.flag("created_from"):
-        return await _range_form(request, request.query)
-    return await _replay_form(request, request.query)
-
-
-@PAGES.post("/replay")
-async def replay(request: PageRequest) -> Response:
-    now = request.now
-    try:
-        bulk = await request.components.bulk.start(
-            BulkKind.REPLAY,
-            request.org_id,
-            of_events(request.form, now).selection,
-            request.actor,
-            reason=reason_of(request.form),
-            rate_per_second=request.form.number("rate", RATE_MIN, RATE_MAX),
-            endpoint_id=request.id("endpoint_id"),
-            bulk_id=one_time_id(request),
-        )
-    except InvalidInput as error:
-        return await _replay_form(request, request.form, error)
-    return bulk_started(request, bulk, now, f"Started to replay {plural(bulk.total, 'event')}.")
-
-
-async def _replay_form(request: PageRequest, entered: Fields, error: InvalidInput | None = None) -> Response:
-    """The form that starts the replay. Its range is fixed, so that exactly the counted events are replayed."""
+async def _replay_form(request: PageRequest, error: FormError | None) -> Response:
+    """Ask for a time range if there is none or the user wants to change it. Otherwise count the events in the range,
+    and fix the range, so that exactly the counted events are replayed."""
+    entered = request.sent
+    if not request.is_post and (entered.flag("change") or not entered.flag("created_from")):
+        return await _range_form(request, entered)
     try:
         chosen = of_events(entered, request.now)
     except InvalidInput as wrong_range:
@@ -345,6 +324,12 @@ async def _replay_form(request: PageRequest, entered: Fields, error: InvalidInpu
         count=preview.count,
         once=one_time_id(request),
     )
+
+
+@PAGES.form("/replay", _replay_form)
+async def replay(request: PageRequest) -> Response:
+    selection, reason = of_events(request.form, request.now).selection, reason_of(request.form)
+    return await start_bulk(request, BulkKind.REPLAY, selection, reason, request.id("endpoint_id"))
 
 
 async def _range_form(request: PageRequest, entered: Fields, error: InvalidInput | None = None) -> Response:

@@ -152,10 +152,6 @@ class Trouble(NamedTuple):
     kind: str = ""
     text: str = ""
 
-    @property
-    def rank(self) -> int:
-        return _RANK[self.kind]
-
 
 class Unhealthy(NamedTuple):
     """The endpoints that need attention, the worst first."""
@@ -174,7 +170,7 @@ async def unhealthy(request: PageRequest) -> Unhealthy:
 
 def by_trouble(health: Health) -> tuple[int, int]:
     """The sort key of an endpoint: the rank of its trouble, then its creation."""
-    return trouble_of(health).rank, health.endpoint.endpoint_id.int
+    return _RANK[trouble_of(health).kind], health.endpoint.endpoint_id.int
 
 
 def is_losing(recent: Figures) -> bool:

@@ -12,20 +12,18 @@ from starlette.responses import RedirectResponse, Response
 from doorstep.console.confirm import Confirmation, confirmed, endpoints_of, one_time_id
 from doorstep.console.fields import events_of
 from doorstep.console.formatting import plural, pretty
-from doorstep.console.pages.delivery import actions_in, as_file, details_of_all
+from doorstep.console.pages.delivery import actions_in, as_file, details_of_all, kept_event
 from doorstep.console.request import FormError, PageRequest, Pages
 from doorstep.errors import InvalidInput, NotFound
-from doorstep.model.action import ActionKind, AuditEntry
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DONE_STATES, OPEN_STATES, Delivery
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event, EventStatus, EventView
-from doorstep.model.listing import Page
 from doorstep.model.org import Permission
 from doorstep.policy.routing import matches
 
 LIST_PAGES = Pages("/events")
 _LIMIT = 50
-_LIST = "/console/events"
 
 
 @LIST_PAGES.get()
@@ -41,20 +39,22 @@ async def find(request: PageRequest) -> Response:
     try:
         item_id = request.query.id("id")
     except InvalidInput as error:
-        return request.refused(str(error), _LIST)
+        return request.refused(str(error), LIST_PAGES.path)
     place = None if item_id is None else await _find(request, item_id)
     if place is None:
-        return request.refused("There is no event or delivery with this id.", _LIST)
+        return request.refused("There is no event or delivery with this id.", LIST_PAGES.path)
     return RedirectResponse(place, 303)
 
 
 async def _find(request: PageRequest, item_id: UUID) -> str | None:
     with suppress(NotFound):
-        return f"{_LIST}/{(await request.reader.summary(request.org_id, item_id)).event_id}"
+        return f"{LIST_PAGES.path}/{(await request.reader.summary(request.org_id, item_id)).event_id}"
     with suppress(NotFound):
-        return f"{_LIST}/{(await request.reader.delivery(request.org_id, item_id)).event_id}#delivery-{item_id}"
+        return (
+            f"{LIST_PAGES.path}/{(await request.reader.delivery(request.org_id, item_id)).event_id}#delivery-{item_id}"
+        )
     of_deleted_event = await request.reader.deliveries(request.org_id, item_id)
-    return f"{_LIST}/{item_id}" if of_deleted_event else None
+    return f"{LIST_PAGES.path}/{item_id}" if of_deleted_event else None
 
 
 async def _send_form(request: PageRequest, error: FormError | None) -> Response:
@@ -75,7 +75,7 @@ async def send(request: PageRequest) -> Response:
         idempotency_key=_idempotency_key(request),
         correlation_id=request.correlation_id,
     )
-    return request.done("The event was accepted.", f"{_LIST}/{receipt.event_id}")
+    return request.done("The event was accepted.", f"{LIST_PAGES.path}/{receipt.event_id}")
 
 
 def _idempotency_key(request: PageRequest) -> str:
@@ -102,13 +102,14 @@ _CANCEL = Confirmation("Cancel", "Waiting deliveries are cancelled and never sen
 @PAGES.get()
 async def show(request: PageRequest) -> Response:
     event_id, reader = request.id("event_id"), request.reader
-    view = await _view(request, event_id)
+    view = await kept_event(request, event_id)
     deliveries = await reader.deliveries(request.org_id, event_id)
     if view is None and not deliveries:
         raise NotFound(f"no event {event_id}")
     event = view.event if view else None
     shown, others = _divided(deliveries)
-    audit = await _audit(request, event_id, shown)
+    about = [event_id, *(one.delivery_id for one in shown)]
+    audit = await reader.audit(request.org_id, None, None, None, _AUDIT_MAX, about)
     return request.page(
         "event.html",
         event_id=event_id,
@@ -138,10 +139,7 @@ async def retry(request: PageRequest, reason: str) -> Response:
     return request.done(f"{plural(count, 'delivery', 'deliveries')} will be retried.")
 
 
-@PAGES.post("/acknowledge")
-async def acknowledge(request: PageRequest) -> Response:
-    await request.components.events.acknowledge(request.org_id, request.id("event_id"), request.actor)
-    return request.done("The event was acknowledged.")
+PAGES.act("/acknowledge", lambda components: components.events.acknowledge, "The event was acknowledged.")
 
 
 @confirmed(PAGES, "/cancel", lambda request: _counted_question(request, ActionKind.CANCEL, _CANCEL))
@@ -171,7 +169,7 @@ async def delete(request: PageRequest, reason: str) -> Response:
     org_id, event_id = request.org_id, request.id("event_id")
     await request.components.events.delete(org_id, event_id, request.actor, reason)
     still_shown = await request.reader.deliveries(org_id, event_id)
-    return request.done("The event was deleted.", None if still_shown else _LIST)
+    return request.done("The event was deleted.", None if still_shown else LIST_PAGES.path)
 
 
 async def _replay_form(request: PageRequest, error: FormError | None) -> Response:
@@ -185,7 +183,7 @@ async def replay(request: PageRequest) -> Response:
     if endpoint_id is None:
         raise InvalidInput("endpoint_id", "must be given; choose the endpoint to send the event to")
     receipt = await request.components.events.replay(request.org_id, request.id("event_id"), endpoint_id, request.actor)
-    return request.done("The event was sent again, as this new event.", f"{_LIST}/{receipt.event_id}")
+    return request.done("The event was sent again, as this new event.", f"{LIST_PAGES.path}/{receipt.event_id}")
 
 
 async def _counted_question(request: PageRequest, kind: ActionKind, question: Confirmation) -> tuple[str, Confirmation]:
@@ -215,14 +213,6 @@ class Text(NamedTuple):
     def of(cls, content: bytes, *, raw: bool) -> Text:
         text = content.decode("utf-8", "replace") if raw else pretty(content)
         return cls(text[:_TEXT_CHARACTERS_MAX], len(content), raw, len(text) > _TEXT_CHARACTERS_MAX)
-
-
-async def _view(request: PageRequest, event_id: UUID) -> EventView | None:
-    """None for an event that was deleted, or never existed."""
-    try:
-        return await request.reader.event(request.org_id, event_id)
-    except NotFound:
-        return None
 
 
 def _divided(deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
@@ -267,8 +257,3 @@ def why_not_sent(endpoint: Endpoint, event: Event) -> str:
     if not any(matches(pattern, event.event_type) for pattern in endpoint.event_types):
         return f"It is subscribed to other event types: {', '.join(endpoint.event_types)}."
     return "The sender chose other endpoints, or its event types have changed since."
-
-
-async def _audit(request: PageRequest, event_id: UUID, deliveries: list[Delivery]) -> Page[AuditEntry]:
-    about = [event_id, *(one.delivery_id for one in deliveries)]
-    return await request.reader.audit(request.org_id, None, None, None, _AUDIT_MAX, about)

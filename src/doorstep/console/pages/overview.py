@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from doorstep.clock import Instant
 from doorstep.console.charts import RANGES, Charts
 from doorstep.console.fields import one_of
-from doorstep.console.pages.endpoints import LATELY, Trouble, Unhealthy, by_trouble, trouble_of, unhealthy
+from doorstep.console.pages.endpoints import LATELY, Unhealthy, by_trouble, trouble_of, unhealthy
 from doorstep.console.request import PageRequest, Pages
-from doorstep.model.alert import Alert, AlertFilter
-from doorstep.model.bulk import Bulk
+from doorstep.model.alert import AlertFilter
 from doorstep.model.listing import Count, RetryQueueFilter
 from doorstep.operations.stats import Health, Report
 from doorstep.policy.alert_messages import title_of
@@ -26,38 +23,6 @@ _RATE_MINUTES = 5
 _SHOWN_MAX = 8
 _ALERTS_MAX = 50
 """How many open alerts are searched for unacknowledged ones."""
-
-
-class Strip(NamedTuple):
-    """The row of figures at the top."""
-
-    per_minute: float
-    success: float | None
-    """Over the last hour."""
-    open: int
-    oldest_due_at: Instant | None
-    retrying: Count
-    dead: int
-    failing: Count
-
-
-class Attention(NamedTuple):
-    """The items that need attention: the first of each kind, and how many more there are."""
-
-    endpoints: Sequence[tuple[Health, Trouble]]
-    more_endpoints: Count
-    alerts: Sequence[tuple[Alert, str]]
-    more_alerts: Count
-    acknowledged: bool
-    """Whether there are also acknowledged alerts, which `alerts` does not include."""
-    bulks: Sequence[Bulk]
-    more_bulks: Count
-    people: Mapping[str, str]
-    """The names of the API keys that started the bulk operations."""
-
-    def __bool__(self) -> bool:
-        known = self.endpoints or self.alerts or self.bulks
-        return bool(known) or not (self.more_endpoints.exact and self.more_alerts.exact)
 
 
 @PAGES.get()
@@ -81,34 +46,38 @@ async def show(request: PageRequest) -> Response:
     )
 
 
-async def _strip(request: PageRequest, hour: Report, failing: Count) -> Strip:
+async def _strip(request: PageRequest, hour: Report, failing: Count) -> dict[str, object]:
+    """The row of figures at the top. The success rate is that of the last hour."""
     reader, org_id = request.reader, request.org_id
     lately = hour.steps["succeeded"][-1 - _RATE_MINUTES : -1]
-    return Strip(
-        per_minute=sum(lately) / _RATE_MINUTES,
-        success=success_rate(hour.sum),
-        open=hour.now.now_open,
-        oldest_due_at=(await reader.backlog(org_id)).oldest_due_at,
-        retrying=await reader.count_retry_queue(org_id, RetryQueueFilter()),
-        dead=hour.now.now_dead,
-        failing=failing,
-    )
+    return {
+        "per_minute": sum(lately) / _RATE_MINUTES,
+        "success": success_rate(hour.sum),
+        "open": hour.now.now_open,
+        "oldest_due_at": (await reader.backlog(org_id)).oldest_due_at,
+        "retrying": await reader.count_retry_queue(org_id, RetryQueueFilter()),
+        "dead": hour.now.now_dead,
+        "failing": failing,
+    }
 
 
-async def _attention(request: PageRequest, found: Unhealthy) -> Attention:
+async def _attention(request: PageRequest, found: Unhealthy) -> dict[str, object]:
+    """The items that need attention: the first of each kind, and how many more there are. `acknowledged` says whether
+    there are also acknowledged alerts, which `alerts` does not include. `people` has the names of the API keys that
+    started the bulk operations."""
     open_alerts = await request.components.alerts.alerts(request.org_id, AlertFilter(is_open=True), None, _ALERTS_MAX)
     unacknowledged = [one for one in open_alerts.items if one.acknowledged_at is None]
     live = await request.components.bulk.live(request.org_id)
-    return Attention(
-        endpoints=[(one, trouble_of(one)) for one in found.healths[:_SHOWN_MAX]],
-        more_endpoints=_more(found.healths, found.complete),
-        alerts=[(one, title_of(one)) for one in unacknowledged[:_SHOWN_MAX]],
-        more_alerts=_more(unacknowledged, open_alerts.next is None),
-        acknowledged=len(unacknowledged) < len(open_alerts.items),
-        bulks=live[:_SHOWN_MAX],
-        more_bulks=_more(live, True),
-        people=await request.reader.key_names(request.org_id, (one.actor for one in live[:_SHOWN_MAX])),
-    )
+    return {
+        "endpoints": [(one, trouble_of(one)) for one in found.healths[:_SHOWN_MAX]],
+        "more_endpoints": _more(found.healths, found.complete),
+        "alerts": [(one, title_of(one)) for one in unacknowledged[:_SHOWN_MAX]],
+        "more_alerts": _more(unacknowledged, open_alerts.next is None),
+        "acknowledged": len(unacknowledged) < len(open_alerts.items),
+        "bulks": live[:_SHOWN_MAX],
+        "more_bulks": _more(live, True),
+        "people": await request.reader.key_names(request.org_id, (one.actor for one in live[:_SHOWN_MAX])),
+    }
 
 
 def _more(found: Sequence[object], complete: bool) -> Count:

@@ -12,11 +12,11 @@ from doorstep.clock import Instant
 from doorstep.console.confirm import Confirmation, confirmed
 from doorstep.console.formatting import exactly, lasting, pretty
 from doorstep.console.pages.audit import place_of_entity
+from doorstep.console.pages.delivery import kept_event
 from doorstep.console.request import HOME, PageRequest, Pages
 from doorstep.console.timeline import Bar, Mark, Scale, wide
 from doorstep.errors import NotFound
-from doorstep.model.entity import Entity, EntityChange, Phase
-from doorstep.model.event import EventView
+from doorstep.model.entity import EntityChange, Phase
 from doorstep.model.listing import Count
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Gate, Plan
@@ -27,37 +27,31 @@ _COUNTED_MAX = 30_000
 """How many entities of one status are counted, for all pipelines of a page together. This takes about 100 ms."""
 
 
-class Row(NamedTuple):
-    """One entity in a list."""
-
-    entity: Entity
-    tone: str
-    retryable: bool
-    place: str
-
-
 @PAGES.get()
 async def show_all(request: PageRequest) -> Response:
     own = [one for one in request.doorstep.pipelines.values() if one.org_id == request.org_id]
+    names = {one.name for one in own}
     limit = _COUNTED_MAX // max(3, len(own))  # at most 10,000 for each, as on the pipeline's own page
     return request.page(
         "pipelines.html",
         rows=[(one, status_counts(one.plan, await one.counts(limit))) for one in own],
-        elsewhere=await _elsewhere(request, {one.name for one in own}),
+        # declared by other programs, but not by this server
+        elsewhere=[one for one in await request.reader.pipeline_names(request.org_id) if one not in names],
     )
 
 
 @PAGES.get("/{pipeline}")
 async def show(request: PageRequest) -> Response:
     pipeline, query = named(request), request.query
+    plan = pipeline.plan
     page = await pipeline.list(
         query.text("status"), archived=query.flag("archived"), cursor=query.text("cursor"), limit=_LIMIT
     )
     return request.page(
         "pipeline.html",
         pipeline=pipeline,
-        counts=status_counts(pipeline.plan, await pipeline.counts()),
-        rows=[_row(pipeline, one) for one in page.items],
+        counts=status_counts(plan, await pipeline.counts()),
+        rows=[(one, tone_of(plan, one.status), place_of_entity(pipeline.name, one.entity_id)) for one in page.items],
         next=page.next,
     )
 
@@ -69,17 +63,6 @@ def named(request: PageRequest) -> Pipeline:
     if found is None or found.org_id != request.org_id:
         raise NotFound(f"no pipeline {name}")
     return found
-
-
-def _row(pipeline: Pipeline, entity: Entity) -> Row:
-    plan = pipeline.plan
-    place = place_of_entity(pipeline.name, entity.entity_id)
-    return Row(entity, tone_of(plan, entity.status), plan.can_retry(entity.status), place)
-
-
-async def _elsewhere(request: PageRequest, own: set[str]) -> list[str]:
-    """Pipelines that other programs have declared, but this server has not."""
-    return [name for name in await request.reader.pipeline_names(request.org_id) if name not in own]
 
 
 ENTITY_PAGES = Pages("/pipelines/{pipeline}/{entity_id}")
@@ -104,7 +87,7 @@ async def show_entity(request: PageRequest) -> Response:
         declared=entity.status in plan.phases,
         data=pretty(msgspec.json.encode(entity.data)),
         data_characters_max=_DATA_CHARACTERS_MAX,
-        event=await _event(request, entity),
+        event=await kept_event(request, entity.event_id) if entity.event_id else None,
         life=life_of(plan, history[-_CHANGES_SHOWN:], request.now),
         changes_before=max(0, len(history) - _CHANGES_SHOWN),
         place=place_of_entity(pipeline.name, entity_id),
@@ -156,14 +139,6 @@ async def _question(request: PageRequest, question: Confirmation) -> tuple[str, 
 
 def _named(request: PageRequest) -> tuple[Pipeline, str]:
     return named(request), request.text("entity_id")
-
-
-async def _event(request: PageRequest, entity: Entity) -> EventView | None:
-    """The event of the entity's current stage; None if there is none or it was deleted."""
-    try:
-        return None if entity.event_id is None else await request.reader.event(request.org_id, entity.event_id)
-    except NotFound:
-        return None
 
 
 # -- the timeline of an entity, to scale -------------------------------------------------------------------

@@ -12,8 +12,8 @@ from starlette.responses import RedirectResponse, Response
 from doorstep import __version__
 from doorstep.clock import Instant, seconds
 from doorstep.config import SettingRow, Settings, setting_rows
-from doorstep.console.confirm import key_shown, reason_of
-from doorstep.console.fields import Fields, one_of
+from doorstep.console.confirm import reason_of
+from doorstep.console.fields import Fields
 from doorstep.console.formatting import span_text
 from doorstep.console.request import ADMINISTER, FormError, PageRequest, Pages
 from doorstep.errors import Conflict, InvalidInput
@@ -22,7 +22,6 @@ from doorstep.model.org import Org, Role
 from doorstep.telemetry.redaction import shown_url
 
 SETTINGS_PAGES = Pages("/settings")
-SETTINGS_PATH = "/console/settings"
 _STORES = {"sqlite": "SQLite, a file on this machine", "memory": "in memory; everything is lost when the process ends"}
 
 
@@ -38,7 +37,7 @@ class Value(NamedTuple):
 @SETTINGS_PAGES.get()
 async def show_settings_home(request: PageRequest) -> Response:
     """The first tab that the user may see."""
-    return RedirectResponse(f"{SETTINGS_PATH}/{'keys' if request.may('administer') else 'target'}", 303)
+    return RedirectResponse(f"{SETTINGS_PAGES.path}/{'keys' if request.may('administer') else 'target'}", 303)
 
 
 @SETTINGS_PAGES.get("/installation", ADMINISTER, default_org=True)
@@ -122,7 +121,6 @@ async def show_workers(request: PageRequest) -> Response:
 # -- API keys ----------------------------------------------------------------------------------------------
 
 KEY_PAGES = Pages("/settings/keys")
-KEYS_PATH = "/console/settings/keys"
 ROLES = {
     Role.OPERATOR: "operator: sees everything, retries and repairs",
     Role.VIEWER: "viewer: sees everything",
@@ -147,7 +145,7 @@ async def show_keys(request: PageRequest) -> Response:
 
 async def _key_form(request: PageRequest, error: FormError | None) -> Response:
     return request.form_page(
-        "settings_key_new.html", error, _NEW_KEY, roles=ROLES, expiries=_EXPIRY_NAMES, place=KEYS_PATH
+        "settings_key_new.html", error, _NEW_KEY, roles=ROLES, expiries=_EXPIRY_NAMES, place=KEY_PAGES.path
     )
 
 
@@ -156,19 +154,19 @@ async def create_key(request: PageRequest) -> Response:
     expires_at, role = _expires_at(request), request.form.required_choice("role", Role)
     name = request.form.text("name") or ""
     record, key = await request.components.keys.create(request.org_id, name, role, request.actor, expires_at)
-    return key_shown(request, record, key, KEYS_PATH)
+    return request.page("settings_key.html", record=record, secret=key, place=KEY_PAGES.path, org_name=None)
 
 
 async def _revoke_form(request: PageRequest, error: FormError | None) -> Response:
     key = await request.components.keys.key(request.org_id, request.id("key_id"))
-    return request.form_page("settings_key_revoke.html", error, key=key, place=KEYS_PATH)
+    return request.form_page("settings_key_revoke.html", error, key=key, place=KEY_PAGES.path)
 
 
 @KEY_PAGES.form("/{key_id}/revoke", _revoke_form, ADMINISTER)
 async def revoke_key(request: PageRequest) -> Response:
     reason = reason_of(request.form, required=True)
     key = await request.components.keys.revoke(request.org_id, request.id("key_id"), request.actor, reason)
-    return request.done(f"{key.name} ({key.prefix}…) was revoked.", KEYS_PATH)
+    return request.done(f"{key.name} ({key.prefix}…) was revoked.", KEY_PAGES.path)
 
 
 def _expires_at(request: PageRequest) -> Instant | None:
@@ -176,14 +174,13 @@ def _expires_at(request: PageRequest) -> Instant | None:
     end = request.form.moment("expires_at")
     if end is not None:
         return end
-    span = one_of("expiry", request.form.text("expiry") or "never", EXPIRIES)
+    span = request.form.option("expiry", EXPIRIES)
     return None if span is None else request.now + seconds(span)
 
 
 # -- organizations -----------------------------------------------------------------------------------------
 
 ORG_PAGES = Pages("/settings/organizations")
-ORGS_PATH = "/console/settings/organizations"
 _SHOWN_MAX = 500
 
 
@@ -197,20 +194,19 @@ async def show_orgs(request: PageRequest) -> Response:
 
 
 async def _org_form(request: PageRequest, error: FormError | None) -> Response:
-    return request.form_page("settings_org_new.html", error, place=ORGS_PATH)
+    return request.form_page("settings_org_new.html", error, place=ORG_PAGES.path)
 
 
 @ORG_PAGES.form("/new", _org_form, ADMINISTER, default_org=True)
 async def create_org(request: PageRequest) -> Response:
     name = request.form.text("name") or ""
     org, record, key = await request.components.keys.create_org(name, request.session.key)
-    return key_shown(request, record, key, ORGS_PATH, org.name)
+    return request.page("settings_key.html", record=record, secret=key, place=ORG_PAGES.path, org_name=org.name)
 
 
 # -- the default target ------------------------------------------------------------------------------------
 
 TARGET_PAGES = Pages("/settings/target")
-TARGET_PATH = "/console/settings/target"
 
 
 @TARGET_PAGES.get()
@@ -225,7 +221,7 @@ async def change_target(request: PageRequest) -> Response:
         await request.components.reporter.set_default_slo(request.org_id, _slo(request.form), request.actor)
     except InvalidInput as error:
         return request.form_page("settings_target.html", error, flawed=error.field.removeprefix("slo."))
-    return request.done("The target was saved.", TARGET_PATH)
+    return request.done("The target was saved.", TARGET_PAGES.path)
 
 
 def _texts(slo: Slo) -> dict[str, str]:
@@ -238,7 +234,9 @@ def _texts(slo: Slo) -> dict[str, str]:
 
 def _slo(form: Fields) -> Slo:
     """The entered target. An empty field means its built-in value."""
-    success, p95, oldest = form.number("success", 0, 100), form.span("p95_seconds"), form.span("oldest_seconds")
-    given = {"success": None if success is None else round(success / 100, 12)}
-    given |= {"p95_seconds": p95, "oldest_seconds": oldest}
+    given = {
+        "success": form.percent("success"),
+        "p95_seconds": form.span("p95_seconds"),
+        "oldest_seconds": form.span("oldest_seconds"),
+    }
     return Slo(**{name: value for name, value in given.items() if value is not None})

@@ -93,8 +93,8 @@ def outbox_trigger_ddl() -> list[str]:
     what is expected. They account for 1.7 of the 27 µs that an insert takes.
     """
     error = (
-        "a row of doorstep_outbox has a uid and an org_uid of 16 bytes, an event_type that is text, a payload and options"
-        " in bytes or text, and created_at in microseconds; send(connection=…) writes it so"
+        "a row of doorstep_outbox has a uid and an org_uid of 16 bytes, an event_type that is text, a payload and"
+        " options in bytes or text, and created_at in microseconds; send(connection=…) writes it so"
     )
     ending = f"ON {outbox.name} WHEN NOT ({_READABLE}) BEGIN SELECT RAISE(ABORT, '{error}'); END"
     columns = "uid, org_uid, event_type, payload, options, created_at"
@@ -152,12 +152,12 @@ def postgres_ddl() -> list[str]:
     return [
         *(statement for table in TENANT_TABLES for statement in _isolated(table, "org_id")),
         *_isolated(orgs, "id"),
-        *_engine_only(workers),
+        # Workers belong to the installation: connections that are restricted to one organization do not see them.
+        *_enable_row_security(workers),
+        f"CREATE POLICY {workers.name}_of_the_engine ON {workers.name} USING ({_EVERYONE})",
         *_outbox_policies(),
         *_routing_lock(),
-        *map(_vacuum_often, (events, deliveries)),
-        _vacuum_constantly(counters),
-        *_vacuum_logs(),
+        *(f"ALTER TABLE {table.name} SET ({parameters})" for table, parameters in _STORAGE.items()),
     ]
 
 
@@ -175,14 +175,6 @@ def _isolated(table: Table, column: str) -> list[str]:
         *_enable_row_security(table),
         f"CREATE POLICY {table.name}_of_one_org ON {table.name} USING ({_EVERYONE} OR {column} = {_ONE_ORG})",
         f"ALTER TABLE {table.name} ALTER COLUMN {column} SET (n_distinct = 50)",
-    ]
-
-
-def _engine_only(table: Table) -> list[str]:
-    """Hide an installation-wide table from connections that are restricted to one organization."""
-    return [
-        *_enable_row_security(table),
-        f"CREATE POLICY {table.name}_of_the_engine ON {table.name} USING ({_EVERYONE})",
     ]
 
 
@@ -221,28 +213,24 @@ def _routing_lock() -> list[str]:
     ]
 
 
-def _vacuum_often(table: Table) -> str:
-    """Vacuum much earlier than PostgreSQL's default, which waits until a fifth of the rows are dead. Leave free space
-    on each page, because each row is updated at least twice."""
-    return (
-        f"ALTER TABLE {table.name} SET (fillfactor = 70, autovacuum_vacuum_threshold = 5000,"
-        " autovacuum_vacuum_scale_factor = 0.02,"
-        " autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
-    )
-
-
-def _vacuum_constantly(table: Table) -> str:
-    """For a table of few rows that every batch updates: leave most of each page free, and vacuum without delay."""
-    return (
-        f"ALTER TABLE {table.name} SET (fillfactor = 20, autovacuum_vacuum_threshold = 500,"
-        " autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0)"
-    )
-
-
-def _vacuum_logs() -> list[str]:
-    """For tables whose rows are never updated, only inserted and deleted in bulk: vacuum less often, mainly to keep the
-    visibility map up to date."""
-    return [
-        f"ALTER TABLE {table.name} SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
-        for table in (attempts, history)
-    ]
+_UPDATED_ROWS = (
+    "fillfactor = 70, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.02,"
+    " autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0"
+)
+"""Vacuum much earlier than PostgreSQL's default, which waits until a fifth of the rows are dead. Leave free space on
+each page, because each row is updated at least twice."""
+_FEW_BUSY_ROWS = (
+    "fillfactor = 20, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0,"
+    " autovacuum_vacuum_cost_delay = 0"
+)
+"""For a table of few rows that every batch updates: leave most of each page free, and vacuum without delay."""
+_LOG_ROWS = "autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0"
+"""For rows that are never updated, only inserted and deleted in bulk: vacuum less often, mainly to keep the visibility
+map up to date."""
+_STORAGE = {
+    events: _UPDATED_ROWS,
+    deliveries: _UPDATED_ROWS,
+    counters: _FEW_BUSY_ROWS,
+    attempts: _LOG_ROWS,
+    history: _LOG_ROWS,
+}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -111,19 +111,14 @@ def _checked(
     return row.statement(*placeholders), row.values()
 
 
-def _sqlite(connection: Any, row: OutboxRow) -> None:
-    connection.execute(*_checked(connection, row, SQLITE, _QMARK))
+def _blocking(dialect: str, placeholders: tuple[str, ...], connection: Any, row: OutboxRow) -> None:
+    connection.execute(*_checked(connection, row, dialect, placeholders))
     row.wake()
 
 
 async def _aiosqlite(connection: Any, row: OutboxRow) -> None:
     async with connection.execute(*_checked(connection, row, SQLITE, _QMARK)):
         row.wake()
-
-
-def _psycopg(connection: Any, row: OutboxRow) -> None:
-    connection.execute(*_checked(connection, row, POSTGRESQL, _FORMAT))
-    row.wake()
 
 
 async def _psycopg_async(connection: Any, row: OutboxRow) -> None:
@@ -205,9 +200,9 @@ def _wake_after_commit(session: Session, wake: Callable[[], None]) -> None:
 
 
 _INSERTS: dict[str, Callable[[Any, OutboxRow], Awaitable[None] | None]] = {
-    "sqlite3": _sqlite,
+    "sqlite3": partial(_blocking, SQLITE, _QMARK),
     "aiosqlite": _aiosqlite,
-    "psycopg": _psycopg,
+    "psycopg": partial(_blocking, POSTGRESQL, _FORMAT),
     "psycopg_async": _psycopg_async,
     "asyncpg": _asyncpg,
     "sqlalchemy_connection": _sqlalchemy,

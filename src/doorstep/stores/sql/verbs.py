@@ -1,7 +1,7 @@
 """Every verb of the store outside the hot path, written once for both SQL stores.
 
-Each verb runs a transaction script (queries/transaction.py). The generic verbs look up their script in the tables below,
-by the type of the record or query. A store implements three ways to run a script, and the verbs of the hot path.
+Each verb runs a transaction script (queries/transaction.py). The generic verbs look up their script in the tables
+below, by the type of the record or query. A store implements `_run` and the verbs of the hot path.
 
 `scope` is the organization that a script works for: PostgreSQL hides the rows of all other organizations from it. With
 None, which the engine uses for its own reads and writes, the script sees all rows.
@@ -11,21 +11,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.action import Action, ActionResult, AuditEntry
-from doorstep.model.alert import (
-    Alert,
-    AlertConfigs,
-    AlertFilter,
-    AlertWrite,
-    Incidents,
-    LiveAlerts,
-    OrgsToReview,
-    OrgsWithIncidents,
-)
+from doorstep.model import alert, listing
+from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
+from doorstep.model.alert import AlertWrite
 from doorstep.model.batch import BatchFilter
 from doorstep.model.bulk import Bulk, BulkFailures, BulkFilter, BulkInFlight, BulkResults, BulkStep, LiveBulks
 from doorstep.model.claim import Moved, StatusChange
@@ -44,34 +37,7 @@ from doorstep.model.entity import (
     StaleEntities,
 )
 from doorstep.model.event import EventSummary, EventView
-from doorstep.model.listing import (
-    AuditFilter,
-    BoundedQuery,
-    BusiestEndpoints,
-    CauseGroups,
-    CircuitHistory,
-    Count,
-    DeadLetterFilter,
-    DeliveryAttempts,
-    DeliveryHistory,
-    EndpointFilter,
-    EventDeliveries,
-    EventFilter,
-    FailingEndpoints,
-    InboxFilter,
-    KeyNames,
-    KeyPrefixes,
-    KeysByDigest,
-    OrgKeys,
-    Orgs,
-    Page,
-    PagedQuery,
-    RejectedMessages,
-    RetryQueueFilter,
-    UnhealthyEndpoints,
-    WaitingDeliveries,
-    Workers,
-)
+from doorstep.model.listing import BoundedQuery, Count, DeadLetterFilter, Page, PagedQuery, RetryQueueFilter
 from doorstep.model.org import ApiKey
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.rollup import FIGURES, Figures, Point, Span
@@ -83,7 +49,6 @@ from doorstep.stores.sql.queries import (
     dead_letters,
     deliveries,
     documents,
-    endpoint_health,
     endpoints,
     entities,
     events,
@@ -100,7 +65,7 @@ T = TypeVar("T")
 Script = Callable[..., Transaction[Any]]
 
 GET: dict[type, Script] = {
-    Alert: alerts.alert,
+    alert.Alert: alerts.alert,
     Bulk: bulks.bulk,
     Circuit: endpoints.circuit,
     Delivery: deliveries.delivery,
@@ -111,7 +76,7 @@ GET: dict[type, Script] = {
 }
 """(org_id, key) -> the item."""
 GET_MANY: dict[type, Script] = {
-    Circuit: endpoint_health.get_circuits,
+    Circuit: endpoints.get_circuits,
     Delivery: deliveries.get_deliveries,
     DeliveryPayload: deliveries.get_payloads,
     Endpoint: endpoints.get_endpoints,
@@ -119,17 +84,17 @@ GET_MANY: dict[type, Script] = {
 }
 """(org_id, keys) -> a list of items."""
 PAGE: dict[type[PagedQuery[Any]], Script] = {
-    AlertFilter: alerts.list_alerts,
-    AuditFilter: accounts.list_audit,
+    alert.AlertFilter: alerts.list_alerts,
+    listing.AuditFilter: accounts.list_audit,
     BatchFilter: deliveries.list_batches,
     BulkFailures: bulks.failures_of,
     BulkFilter: bulks.list_bulks,
-    CauseGroups: dead_letters.cause_groups,
+    listing.CauseGroups: dead_letters.cause_groups,
     DeadLetterFilter: dead_letters.dead_letters,
-    EndpointFilter: endpoints.list_endpoints,
+    listing.EndpointFilter: endpoints.list_endpoints,
     EntityFilter: entities.list_entities,
-    EventFilter: events.list_events,
-    InboxFilter: events.inbox,
+    listing.EventFilter: events.list_events,
+    listing.InboxFilter: events.inbox,
     OrphanedEntities: entities.orphaned,
     RetryQueueFilter: deliveries.retry_queue,
 }
@@ -138,10 +103,10 @@ COUNT: dict[type[PagedQuery[Any]], Script] = {
     BulkResults: bulks.count_results,
     DeadLetterFilter: dead_letters.count_dead_letters,
     EntityFilter: entities.count_entities,
-    EventFilter: events.count_events,
-    InboxFilter: events.count_inbox,
+    listing.EventFilter: events.count_events,
+    listing.InboxFilter: events.count_inbox,
     RetryQueueFilter: deliveries.count_retry_queue,
-    WaitingDeliveries: endpoint_health.count_waiting,
+    listing.WaitingDeliveries: endpoints.count_waiting,
 }
 """(org_id, query, limit) -> a Count."""
 COUNT_BY_ENDPOINT: dict[type[PagedQuery[Any]], Script] = {
@@ -150,34 +115,45 @@ COUNT_BY_ENDPOINT: dict[type[PagedQuery[Any]], Script] = {
 }
 """(org_id, query, limit) -> the number of items per endpoint."""
 FIND: dict[type[BoundedQuery[Any]], Script] = {
-    AlertConfigs: alerts.configs_of,
+    alert.AlertConfigs: alerts.configs_of,
     AwaitingEntities: entities.awaiting,
     BulkInFlight: bulks.in_flight_of,
-    BusiestEndpoints: figures.busiest,
-    CircuitHistory: endpoints.circuit_changes,
-    DeliveryAttempts: deliveries.attempts_of,
-    DeliveryHistory: deliveries.history_of,
+    listing.BusiestEndpoints: figures.busiest,
+    listing.CircuitHistory: endpoints.circuit_changes,
+    listing.DeliveryAttempts: deliveries.attempts_of,
+    listing.DeliveryHistory: deliveries.history_of,
     EntityHistory: entities.history_of,
     EntityStatuses: entities.entity_statuses,
-    EventDeliveries: deliveries.deliveries_of,
-    FailingEndpoints: figures.failing_endpoints,
-    Incidents: alerts.incidents_of,
-    KeyNames: accounts.key_names,
-    KeyPrefixes: accounts.key_prefixes,
-    KeysByDigest: accounts.keys_by_digest,
-    LiveAlerts: alerts.live_alerts,
+    listing.EventDeliveries: deliveries.deliveries_of,
+    listing.FailingEndpoints: figures.failing_endpoints,
+    alert.Incidents: alerts.incidents_of,
+    listing.KeyNames: accounts.key_names,
+    listing.KeyPrefixes: accounts.key_prefixes,
+    listing.KeysByDigest: accounts.keys_by_digest,
+    alert.LiveAlerts: alerts.live_alerts,
     LiveBulks: bulks.live_bulks,
-    OrgKeys: accounts.keys_of,
-    Orgs: accounts.all_orgs,
-    OrgsToReview: alerts.orgs_to_review,
-    OrgsWithIncidents: alerts.orgs_with_incidents,
+    listing.OrgKeys: accounts.keys_of,
+    listing.Orgs: accounts.all_orgs,
+    alert.OrgsToReview: alerts.orgs_to_review,
+    alert.OrgsWithIncidents: alerts.orgs_with_incidents,
     PipelineDeclarations: documents.declarations,
-    RejectedMessages: outbox.rejected,
+    listing.RejectedMessages: outbox.rejected,
     StaleEntities: entities.stale,
-    UnhealthyEndpoints: endpoint_health.unhealthy,
-    Workers: documents.workers_seen,
+    listing.UnhealthyEndpoints: endpoints.unhealthy,
+    listing.Workers: documents.workers_seen,
 }
 """(org_id, query) -> a list of items."""
+
+
+class Mode(Enum):
+    """How to run a script."""
+
+    READ = auto()
+    """On one consistent snapshot. The script changes nothing."""
+    WRITE = auto()
+    """When the call returns, the changes are durable."""
+    WRITE_RELAXED = auto()
+    """A power failure may undo the changes."""
 
 
 class SqlVerbs(ABC):
@@ -186,20 +162,18 @@ class SqlVerbs(ABC):
     aggregate_max: ClassVar[int]
 
     @abstractmethod
+    async def _run(self, mode: Mode, scope: UUID | None, make_script: Callable[[], Transaction[T]]) -> T:
+        """Run a script in one transaction."""
+
     async def _read(
         self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a read-only script on one consistent snapshot."""
+        return await self._run(Mode.READ, scope, lambda: script(*args, **kwargs))
 
-    @abstractmethod
     async def _write(
         self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a script in a transaction. When this returns, the changes are durable."""
-
-    @abstractmethod
-    async def _write_relaxed(self, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a script without a scope. A power failure may undo its changes."""
+        return await self._run(Mode.WRITE, scope, lambda: script(*args, **kwargs))
 
     @abstractmethod
     def wake_others(self, topic: Topic) -> None: ...
@@ -213,15 +187,24 @@ class SqlVerbs(ABC):
         return await self._write(None, endpoints.put_circuit, circuit, expected_version, reason)
 
     async def act(self, action: Action) -> tuple[ActionResult, Moved]:
-        return await self._write(action.org_id, actions.act, action)
+        result = await self._write(action.org_id, actions.act, action)
+        self._wake_for(action)
+        return result
 
     async def step_bulk(
         self, bulk: Bulk, expected_version: int, action: Action | None = None, entry: AuditEntry | None = None
     ) -> BulkStep | None:
-        return await self._write(bulk.org_id, bulks.step_bulk, bulk, expected_version, action, entry)
+        step = await self._write(bulk.org_id, bulks.step_bulk, bulk, expected_version, action, entry)
+        if step is not None:
+            self._wake_for(action)
+        return step
+
+    def _wake_for(self, action: Action | None) -> None:
+        if action is not None and action.kind is ActionKind.RETRY:
+            self.wake_others(Topic.DELIVERIES)
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
-        return await self._write(org_id, actions.acknowledge, org_id, event_id, now)
+        return await self._write(org_id, events.acknowledge, org_id, event_id, now)
 
     async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
         return await self._write(org_id, events.delete_event, org_id, event_id, actor, now, reason)
@@ -246,12 +229,12 @@ class SqlVerbs(ABC):
         await self._write(None, outbox.reject, event_id, reason, now)
 
     async def requeue(self, event_ids: Sequence[UUID], entry: AuditEntry) -> list[OutboxMessage]:
-        found = await self._write(None, outbox.requeue, event_ids, entry)
+        found = await self._write(None, outbox.change_rejected, outbox.REQUEUE, event_ids, entry)
         self.wake_others(Topic.OUTBOX)
         return found
 
     async def discard(self, event_ids: Sequence[UUID], entry: AuditEntry) -> list[OutboxMessage]:
-        return await self._write(None, outbox.discard, event_ids, entry)
+        return await self._write(None, outbox.change_rejected, outbox.DISCARD, event_ids, entry)
 
     async def put_entity(
         self,
@@ -267,9 +250,8 @@ class SqlVerbs(ABC):
         return await self._write(entity.org_id, entities.delete_entity, entity, entry, arrival)
 
     async def write_alerts(self, write: AlertWrite) -> bool:
-        written = await self._write(
-            None, alerts.write_alerts, write
-        )  # without a scope, because the messages belong to the reserved organization
+        # Without a scope, because the messages belong to the reserved organization.
+        written = await self._write(None, alerts.write_alerts, write)
         if written and write.messages:
             self.wake_others(Topic.OUTBOX)
         return written
@@ -310,7 +292,8 @@ class SqlVerbs(ABC):
     async def write(self, changes: Sequence[Put | Delete], entry: AuditEntry | None = None) -> bool:
         try:
             if entry is None and documents.is_heartbeat(changes):
-                await self._write_relaxed(documents.write, changes, entry)
+                # An idle process, which writes only heartbeats, must not keep the disk busy.
+                await self._run(Mode.WRITE_RELAXED, None, lambda: documents.write(changes, entry))
             else:
                 await self._write(documents.scope_of(changes, entry), documents.write, changes, entry)
         except documents.VersionConflict:
@@ -374,7 +357,7 @@ class SqlVerbs(ABC):
         return await self._read(org_id, dead_letters.dead_letters_by_hour, org_id, causes, since, hours)
 
     async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
-        return await self._read(org_id, endpoint_health.waiting_since, org_id, endpoint_ids)
+        return await self._read(org_id, endpoints.waiting_since, org_id, endpoint_ids)
 
     async def circuit_counts(self, org_id: UUID | None = None) -> Mapping[CircuitState, int]:
         return await self._read(org_id, endpoints.circuit_counts, org_id)

@@ -21,8 +21,8 @@ from typing import Any
 from doorstep.loop_binding import LoopThread
 from doorstep.model.attempt import Code, Failure
 from doorstep.telemetry.tracing import within
-from doorstep.transports.handler_replies import Received, body_of, failure_of, response_of
-from doorstep.transports.isolation.frames import Orders, Report, decoded, find, framed, read_frame
+from doorstep.transports.handler_replies import Ending, Received, body_of, ending_of_error, failure_of
+from doorstep.transports.isolation import Orders, Report, decoded, find, framed, read_frame
 
 _MIB = 1024 * 1024
 _DIES_WITH_PARENT = 1
@@ -38,30 +38,30 @@ def main() -> None:
     _outlive_signals()
     orders = decoded(read_frame(link), Orders)
     sys.path[:] = orders.search_path
-    if orders.folder is not None:
+    if orders.isolation.folder is not None:
         with contextlib.suppress(OSError):  # the directory was removed, so no file in it can be needed
-            os.chdir(orders.folder)
-    bench = _Bench(orders)
-    _end_with_worker(link, bench)
-    link.sendall(framed(bench.prepare()))
-    _work(link, bench)
+            os.chdir(orders.isolation.folder)
+    runner = _Runner(orders)
+    _end_with_worker(link, runner)
+    link.sendall(framed(runner.prepare()))
+    _work(link, runner)
     signal.alarm(_EXIT_SECONDS)
 
 
-def _work(link: socket.socket, bench: _Bench) -> None:
+def _work(link: socket.socket, runner: _Runner) -> None:
     own = os.getpid()
     while content := read_frame(link):
-        report = bench.attempt(decoded(content, Received))
+        report = runner.attempt(decoded(content, Received))
         if os.getpid() != own:
             os._exit(0)  # the handler forked, and this is the child, which must not report the attempt
         link.sendall(framed(report))
 
 
-class _Bench:
+class _Runner:
     """Loads the function and makes attempts with it, within its memory limit."""
 
     def __init__(self, orders: Orders) -> None:
-        self._orders = orders
+        self._isolation = orders.isolation
         self._thread = LoopThread()
         self.busy = True
         """Whether application code is running: while it is being loaded, and during an attempt."""
@@ -69,25 +69,24 @@ class _Bench:
     def prepare(self) -> Report:
         """Load the function, then set the memory limit."""
         try:
-            self._function: Callable[[Received], Any] = find(self._orders.place)
-            _limit_memory(self._orders.memory_mb_max)
+            self._function: Callable[[Received], Any] = find(self._isolation.place)
+            _limit_memory(self._isolation.memory_mb_max)
         except BaseException as error:  # noqa: BLE001  the application's module may raise anything, SystemExit too
             return Report(failure=_unloadable(error), worn=True)
         finally:
             self.busy = False
         return Report()
 
-    def attempt(self, received: Received) -> Report:
+    def attempt(self, received: Received) -> Ending:
         self.busy = True
         try:
             with within(received.traceparent, received.tracestate):
-                body = body_of(self._call(received), self._orders.body_bytes_max)
+                body = body_of(self._call(received))
         except MemoryError as error:
             _limit_memory(None)  # so that the failure can be reported
             return Report(failure=self._too_much(failure_of(error, received.payload)), worn=True)
         except BaseException as error:  # noqa: BLE001  SystemExit too: it must end only the attempt, not the process
-            response = body_of(response_of(error), self._orders.body_bytes_max)
-            return Report(response, failure_of(error, received.payload))
+            return ending_of_error(error, received)
         finally:
             self.busy = False
         return Report(body)
@@ -102,7 +101,7 @@ class _Bench:
         return value
 
     def _too_much(self, failure: Failure) -> Failure:
-        limit = self._orders.memory_mb_max
+        limit = self._isolation.memory_mb_max
         allowed = f"more memory than the {limit} MB that it may use" if limit else "more memory than there is"
         return Failure(Code.HANDLER_CRASHED, f"The handler needed {allowed}.", detail=failure.detail)
 
@@ -141,22 +140,22 @@ def _outlive_signals() -> None:
         signal.signal(number, lambda *_: None)
 
 
-def _end_with_worker(link: socket.socket, bench: _Bench) -> None:
+def _end_with_worker(link: socket.socket, runner: _Runner) -> None:
     """Make this process end when the worker is killed, even during an attempt that hangs and blocks all threads."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
-    threading.Thread(target=_watch, args=(link, bench), name="doorstep-watch", daemon=True).start()
+    threading.Thread(target=_watch, args=(link, runner), name="doorstep-watch", daemon=True).start()
 
 
-def _watch(link: socket.socket, bench: _Bench) -> None:
+def _watch(link: socket.socket, runner: _Runner) -> None:
     """Wait until the worker closes the connection. If the process is busy then, kill its process group. An idle process
     ends by itself."""
     hung_up = select.poll()
     hung_up.register(link, 0)
     hung_up.poll()
-    if bench.busy:
+    if runner.busy:
         os.killpg(0, signal.SIGKILL)
 
 

@@ -11,23 +11,13 @@ import sys
 import traceback
 from asyncio.subprocess import DEVNULL, Process
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
-from doorstep.errors import ConfigError
 from doorstep.model.attempt import Code, Failure
-from doorstep.model.record import Record
-from doorstep.transports.isolation.frames import (
-    FRAME_BYTES_MAX,
-    HEAD_BYTES,
-    Orders,
-    Place,
-    Report,
-    decoded,
-    framed,
-    place_of,
-)
+from doorstep.transports.isolation import FRAME_BYTES_MAX, HEAD_BYTES, Isolation, Orders, Report, decoded, framed
 
 _IDLE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
@@ -37,46 +27,23 @@ _CLOSE_SECONDS_MAX = 10.0
 """How long `close` waits. An idle process ends sooner than this, and a killed one much sooner."""
 
 
-def cores() -> int:
-    """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class Isolation(Record, frozen=True, kw_only=True):
-    """The settings for the processes of an isolated handler."""
-
-    place: Place
-    processes_max: int
-    folder: str | None = None
-    """The working directory of the processes, for relative paths of the application. None means the worker's."""
-    memory_mb_max: int | None = None
-
-
+@dataclass(slots=True, eq=False)
 class Job:
     """One attempt. `started` is called when a process takes it. `ended` is called at most once, with its result; if no
     process takes the attempt, it may be called without `started`."""
 
-    __slots__ = ("ended", "given_up", "process", "received", "started")
-
-    def __init__(self, received: bytes, started: Callable[[], None], ended: Callable[[Report], None]) -> None:
-        self.received = received
-        self.started = started
-        self.ended = ended
-        self.process: HandlerProcess | None = None
-        self.given_up = False
+    received: bytes
+    started: Callable[[], None]
+    ended: Callable[[Report], None]
+    process: HandlerProcess | None = None
+    given_up: bool = False
 
 
 class ProcessPool:
     """At most `processes_max` processes. Each runs one job at a time, and further jobs wait."""
 
-    def __init__(self, isolation: Isolation, body_bytes_max: int) -> None:
-        self._orders = Orders(
-            place=isolation.place,
-            search_path=[str(folder) for folder in sys.path],
-            folder=isolation.folder,
-            memory_mb_max=isolation.memory_mb_max,
-            body_bytes_max=body_bytes_max,
-        )
+    def __init__(self, isolation: Isolation) -> None:
+        self._orders = Orders(isolation=isolation, search_path=[str(folder) for folder in sys.path])
         self._processes_max = isolation.processes_max
         self._jobs: deque[Job] = deque()
         self._idle: list[asyncio.Future[Job | None]] = []
@@ -338,14 +305,14 @@ class HandlerProcess:
             self._writer.write(framed(message))
             size = int.from_bytes(await self._reader.readexactly(HEAD_BYTES), "big")
             if size > FRAME_BYTES_MAX:
-                raise _nonsense()
+                raise Crashed(_NONSENSE)
             return decoded(await self._reader.readexactly(size), Report)
-        except asyncio.IncompleteReadError:
-            raise Crashed(f"{who} {await self._how_it_ended()}.") from None
-        except OSError:  # the connection is reset, not closed, if the process ends before it has read the message
-            raise Crashed(f"{who} {await self._how_it_ended()}.", heard=False) from None
+        except (asyncio.IncompleteReadError, OSError) as error:
+            # The connection is reset, not closed, if the process ends before it has read the message.
+            heard = not isinstance(error, OSError)
+            raise Crashed(f"{who} {await self._how_it_ended()}.", heard=heard) from None
         except msgspec.MsgspecError:
-            raise _nonsense() from None
+            raise Crashed(_NONSENSE) from None
 
     async def _how_it_ended(self) -> str:
         assert self._process is not None
@@ -359,10 +326,7 @@ class HandlerProcess:
 
 
 _NOT_READY = "The handler's process could not start: it was not ready within {:g} s, and was ended."
-
-
-def _nonsense() -> Crashed:
-    return Crashed("The handler's process wrote something else than a report to its connection with the worker.")
+_NONSENSE = "The handler's process wrote something other than a report to its connection with the worker."
 
 
 def _signal_name(number: int) -> str:
@@ -373,48 +337,3 @@ def _signal_name(number: int) -> str:
     described = (signal.strsignal(number) or "").lower()
     hint = ", as the system does when memory runs out" if number == signal.SIGKILL else f" ({described})"
     return name + hint
-
-
-_MEMORY_MB_MIN = 32
-"""The smallest limit allowed. A Python process with no application loaded needs 10 MB."""
-
-
-class IsolationOptions(Record, frozen=True):
-    """The options that the application sets for the processes of one handler."""
-
-    processes_max: int | None = None
-    memory_mb_max: int | None = None
-
-
-def isolation_options(
-    name: str, isolated: bool, processes_max: int | None, memory_mb_max: int | None
-) -> IsolationOptions | None:
-    """Check the options of a handler and return them; None if it is not isolated and runs in the worker itself."""
-    if memory_mb_max is not None and not isolated:
-        raise ConfigError(f"memory_mb_max of handler {name!r} needs a process to limit; say isolated=True too")
-    if memory_mb_max is not None and memory_mb_max < _MEMORY_MB_MIN:
-        raise ConfigError(f"memory_mb_max of handler {name!r} must be {_MEMORY_MB_MIN} or more, got {memory_mb_max}")
-    return IsolationOptions(processes_max, memory_mb_max) if isolated else None
-
-
-def isolations(
-    handlers: Mapping[str, object], options: Mapping[str, IsolationOptions], owner: object, app: str | None
-) -> dict[str, Isolation]:
-    """The isolation of each handler in `options`. Raises ConfigError if another process could not import a handler."""
-    return {
-        name: Isolation(
-            place=place_of(name, handlers[name], owner, app),
-            processes_max=chosen.processes_max or cores(),
-            folder=_folder(),
-            memory_mb_max=chosen.memory_mb_max,
-        )
-        for name, chosen in options.items()
-    }
-
-
-def _folder() -> str | None:
-    """The working directory of the worker; None if it no longer exists."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None

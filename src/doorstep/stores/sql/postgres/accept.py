@@ -7,14 +7,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.clock import DAY, Instant
-from doorstep.errors import NotFound, StaleRouting
-from doorstep.model.delivery import NewDelivery
+from doorstep.errors import StaleRouting
 from doorstep.model.event import Receipt, Submission, Verdict
-from doorstep.stores.limits import check_storable
 from doorstep.stores.sql.ddl import ROUTING_LOCK, ordering_lock
+from doorstep.stores.sql.keys import KeyMap
 from doorstep.stores.sql.postgres import counters
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.postgres.keys import KeyMap
 from doorstep.stores.sql.schema import NEVER
 
 BEGIN_ACCEPT = f"BEGIN; SELECT pg_advisory_xact_lock_shared({ROUTING_LOCK})"
@@ -126,28 +124,26 @@ class FirstReceipt(NamedTuple):
     created_at: Instant
     deliveries: int
 
+    @classmethod
+    def of(cls, submission: Submission) -> FirstReceipt:
+        event = submission.event
+        return cls(submission.fingerprint, event.event_id, event.created_at, len(submission.deliveries))
+
     def receipt_for(self, submission: Submission) -> Receipt:
         verdict = Verdict.REPEATED if self.fingerprint == submission.fingerprint else Verdict.CONFLICT
         return Receipt(verdict, self.event_id, self.created_at, self.deliveries)
 
 
 class AcceptCall:
-    """One accept call. Creating it looks up all keys; `check` rejects texts that cannot be stored."""
+    """One accept call. Creating it looks up all keys."""
 
     def __init__(self, submissions: Sequence[Submission], key_map: KeyMap) -> None:
         self._submissions = submissions
         self._orgs = [key_map.orgs[submission.event.org_id] for submission in submissions]
         self._endpoint_keys = [
-            [_endpoint_key(key_map, org, delivery) for delivery in submission.deliveries]
+            [key_map.endpoint_key(delivery.endpoint_id, org) for delivery in submission.deliveries]
             for org, submission in zip(self._orgs, submissions)
         ]
-
-    def check(self) -> None:
-        for submission in self._submissions:
-            check_storable("event_type", submission.event.event_type)
-            check_storable("correlation_id", submission.event.correlation_id)
-            check_storable("ordering_key", submission.event.ordering_key)
-            check_storable("idempotency_key", submission.idempotency_key)
 
     async def write(self, connection: Connection, routing_version: int, now: Instant) -> list[Receipt]:
         """Write the submissions in the current transaction. Returns their receipts."""
@@ -182,7 +178,7 @@ class AcceptCall:
             receipts.append(Receipt(Verdict.ACCEPTED, event.event_id, event.created_at, count))
             new.append(position)
             if org_and_key is not None:
-                firsts[org_and_key] = _first_receipt(submission)
+                firsts[org_and_key] = FirstReceipt.of(submission)
         return receipts, new
 
     def _org_and_key(self, position: int) -> OrgAndKey | None:
@@ -192,7 +188,7 @@ class AcceptCall:
     async def _take_keys(self, connection: Connection, now: Instant) -> dict[OrgAndKey, FirstReceipt]:
         """Insert the idempotency keys that are not in use. Returns the first receipts of those that are."""
         requested = {
-            org_and_key: _first_receipt(submission)
+            org_and_key: FirstReceipt.of(submission)
             for position, submission in reversed(list(enumerate(self._submissions)))
             if (org_and_key := self._org_and_key(position)) is not None
         }
@@ -261,15 +257,3 @@ def _unless_empty(column: list[object]) -> list[object]:
     """The column, or an empty array if all its values are None: `unnest` fills it with NULLs, and the driver has
     nothing to encode."""
     return [] if column.count(None) == len(column) else column
-
-
-def _endpoint_key(key_map: KeyMap, org: int, delivery: NewDelivery) -> int:
-    address = key_map.endpoints[delivery.endpoint_id]
-    if address.org_key != org:
-        raise NotFound(f"no endpoint {delivery.endpoint_id}")
-    return address.key
-
-
-def _first_receipt(submission: Submission) -> FirstReceipt:
-    event = submission.event
-    return FirstReceipt(submission.fingerprint, event.event_id, event.created_at, len(submission.deliveries))

@@ -8,15 +8,16 @@ from typing import NamedTuple
 from uuid import UUID
 
 from asyncpg import Record
+from msgspec.structs import replace
 
 from doorstep.clock import Instant
-from doorstep.model.claim import Claim, Lane
+from doorstep.model.claim import Claim, Quota
 from doorstep.stores import notes
 from doorstep.stores.limits import admit
+from doorstep.stores.sql.keys import Address
 from doorstep.stores.sql.postgres import counters
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.postgres.keys import Address
-from doorstep.stores.sql.queries.rows import circuit_from
+from doorstep.stores.sql.queries.rows import CIRCUIT_FIELDS
 from doorstep.stores.sql.schema import NEVER
 
 CLAIM = f"""
@@ -101,7 +102,7 @@ UPDATE doorstep_endpoints p SET rate_next_at = r.next_at
 FROM unnest($1::bigint[], $2::bigint[]) AS r(id, next_at) WHERE p.id = r.id
 """
 
-_CIRCUIT = "c.state, c.failures, c.failing_since, c.changed_at, c.until, c.version"
+_CIRCUIT = ", ".join(f"c.{name}" for name in CIRCUIT_FIELDS)
 
 SWEEP = f"""
 WITH RECURSIVE lane AS (
@@ -159,19 +160,16 @@ ORDER BY d.due_at, d.id LIMIT $2
 
 
 class EndpointQuota(NamedTuple):
-    """A quota in the form that CLAIM needs: at most `count_max` deliveries with a due time of `floor` or later."""
+    """A quota, the address of its endpoint, and the due time at which to start searching for deliveries."""
 
     address: Address
-    count_max: int
-    concurrency_max: int | None
-    rate_per_second: float | None
     floor: Instant
-    bytes_max: int | None
+    quota: Quota
 
     @property
     def limited(self) -> bool:
         """Whether the endpoint has a limit that all workers share, so that only one at a time may claim from it."""
-        return self.concurrency_max is not None or self.rate_per_second is not None
+        return self.quota.concurrency_max is not None or self.quota.rate_per_second is not None
 
 
 class ClaimCall(NamedTuple):
@@ -190,26 +188,25 @@ class ClaimCall(NamedTuple):
 
     async def take(self, connection: Connection) -> list[Record]:
         """Claim in one statement, without checking the limits of endpoints."""
-        note = notes.claimed(self.worker)
-        heading = (self.now, self.lease_until, self.worker, note, self.forced_max)
+        heading = (self.now, self.lease_until, self.worker, notes.claimed(self.worker), self.forced_max)
         return await connection.fetch(
             CLAIM, *heading, *_quota_arrays(self.quotas), self.unserved, counters.generation()
         )
 
     async def take_within_limits(self, connection: Connection) -> list[Record]:
         """Claim within the limits of endpoints, in the current transaction."""
-        keys = [quota.address.key for quota in self.quotas if quota.limited]
+        keys = [one.address.key for one in self.quotas if one.limited]
         rates = {row["id"]: row["rate_next_at"] for row in await connection.fetch(LOCK_ENDPOINTS, keys)}
-        quotas = [quota for quota in self.quotas if not quota.limited or quota.address.key in rates]
-        rows = await self._replace(quotas=[self._admitted(quota, rates) for quota in quotas]).take(connection)
+        quotas = [one for one in self.quotas if not one.limited or one.address.key in rates]
+        rows = await self._replace(quotas=[self._admitted(one, rates) for one in quotas]).take(connection)
         await self._update_rates(connection, quotas, rates, rows)
         return rows
 
-    def _admitted(self, quota: EndpointQuota, rates: dict[int, Instant]) -> EndpointQuota:
-        if quota.rate_per_second is None:
-            return quota
-        count_max, _ = admit(quota.rate_per_second, rates[quota.address.key], self.now, quota.count_max)
-        return quota._replace(count_max=count_max)
+    def _admitted(self, one: EndpointQuota, rates: dict[int, Instant]) -> EndpointQuota:
+        if one.quota.rate_per_second is None:
+            return one
+        count, _ = admit(one.quota.rate_per_second, rates[one.address.key], self.now, one.quota.count)
+        return one._replace(quota=replace(one.quota, count=count))
 
     async def _update_rates(
         self, connection: Connection, quotas: Sequence[EndpointQuota], rates: dict[int, Instant], rows: Sequence[Record]
@@ -217,9 +214,9 @@ class ClaimCall(NamedTuple):
         """Record how many deliveries were claimed. These may be fewer than the rate limit allowed."""
         taken = Counter(row["endpoint_id"] for row in rows if row["was_due_at"] is not None)
         moved = {
-            quota.address.key: admit(quota.rate_per_second, rates[key], self.now, taken[key])[1]
-            for quota in quotas
-            if quota.rate_per_second is not None and taken[key := quota.address.key]
+            one.address.key: admit(rate, rates[one.address.key], self.now, taken[one.address.key])[1]
+            for one in quotas
+            if (rate := one.quota.rate_per_second) is not None and taken[one.address.key]
         }
         if moved:
             await connection.execute(UPDATE_RATES, list(moved), list(moved.values()))
@@ -232,21 +229,15 @@ def claims_of(rows: Sequence[Record]) -> list[Claim]:
     return claims if len(set(picked_up)) == len(picked_up) else _picked_up_once(claims)
 
 
-def lane_of(address: Address, row: Record) -> Lane:
-    due_at, circuit = row[1], row[2:]
-    return Lane(address.endpoint_id, due_at, circuit_from(address.endpoint_id, circuit) if circuit[0] else None)
-
-
 def _quota_arrays(quotas: Sequence[EndpointQuota]) -> list[list[object]]:
-    addresses = [quota.address for quota in quotas]
     return [
-        [address.key for address in addresses],
-        [address.endpoint_id for address in addresses],
-        [address.org_id for address in addresses],
-        [quota.count_max for quota in quotas],
-        [quota.concurrency_max for quota in quotas],
-        [quota.floor for quota in quotas],
-        [quota.bytes_max for quota in quotas],
+        [one.address.key for one in quotas],
+        [one.address.endpoint_id for one in quotas],
+        [one.address.org_id for one in quotas],
+        [one.quota.count for one in quotas],
+        [one.quota.concurrency_max for one in quotas],
+        [one.floor for one in quotas],
+        [one.quota.bytes_max for one in quotas],
     ]
 
 

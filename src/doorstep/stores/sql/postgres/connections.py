@@ -129,6 +129,11 @@ class Connections:
             await connection.execute("COMMIT")
             return result
 
+    async def fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run a single statement, which is a transaction by itself."""
+        async with self.connection() as connection:
+            return await connection.fetch(statement, *arguments)
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection with no open transaction. Errors of the server or network are raised as StoreUnavailable."""
@@ -142,7 +147,8 @@ class Connections:
                 yield connection
         except BaseException as error:
             if isinstance(error, StoreUnavailable) or not isinstance(error, (DoorstepError, *CONFLICTS)):
-                _discard(connection)
+                with suppress(asyncpg.InterfaceError):  # the server may have closed it already
+                    connection.terminate()
             if isinstance(error, AttributeError) and self._pool is not pool:
                 # If `close` ends the connection between two messages, asyncpg fails with an AttributeError.
                 raise StoreUnavailable("the PostgreSQL store was closed meanwhile") from error
@@ -178,11 +184,6 @@ _EMPTY: dict[str, object] = {"int4": 0, "int8": 0, "text": ""}
 
 def _message_of(error: BaseException) -> str:
     return str(error) or ("no response in time" if isinstance(error, TimeoutError) else type(error).__name__)
-
-
-def _discard(connection: Connection) -> None:
-    with suppress(asyncpg.InterfaceError):  # the server may have closed it already
-        connection.terminate()
 
 
 async def _no_reset(_: object) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import count
-from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.claim import Settlement, StatusChange
 from doorstep.model.rollup import FIGURES, MINUTE, Span
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.postgres.keys import Address
 from doorstep.stores.sql.queries.figures import GENERATIONS, SHARD, counters_sql
 from doorstep.stores.tally import OF_EVENTS, Tally
 
@@ -77,21 +73,3 @@ async def add_counts(connection: Connection, tally: Tally, at: Instant) -> None:
 def _column(tally: Tally, name: str) -> list[int]:
     column = [figures.get(name, 0) for figures in tally.rows.values()]
     return column if any(column) else []
-
-
-def settled(
-    addresses: Mapping[UUID, Address],
-    valid: Sequence[Settlement],
-    late: Sequence[Settlement],
-    changes: Sequence[StatusChange],
-    now: Instant,
-) -> Tally:
-    """The changes of the counters by these settlements. `addresses` must contain the addresses of their endpoints."""
-    owners = {endpoint_id: (one.org_key, one.key) for endpoint_id, one in addresses.items()}
-    orgs = {one.org_id: one.org_key for one in addresses.values()}
-    tally = Tally()
-    tally.settled(((owners[one.claim.endpoint_id], one) for one in valid), now)
-    for settlement in late:
-        tally.add(owners[settlement.claim.endpoint_id], "late")
-    tally.statuses((orgs[change.org_id], change) for change in changes)
-    return tally

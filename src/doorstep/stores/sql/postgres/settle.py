@@ -18,15 +18,15 @@ from doorstep.stores.incidents import encode_incident, settlement_cause, settlem
 from doorstep.stores.limits import storable
 from doorstep.stores.sql.postgres import counters
 from doorstep.stores.sql.postgres.connections import Connection, run_step, run_transaction
-from doorstep.stores.sql.postgres.keys import Address
-from doorstep.stores.sql.queries.moves import lock_ordering_groups, unblock
-from doorstep.stores.tally import tally_by_event
+from doorstep.stores.sql.queries.moves import ended_and_ordered, lock_ordering_groups, unblock
+from doorstep.stores.sql.queries.rows import RESULT_COLUMNS, result_values
+from doorstep.stores.tally import Owner, settlement_tally, tally_by_event
 
 BEGIN_RELAXED = "BEGIN; SET LOCAL synchronous_commit = off"
 """Does not wait for the disk at the commit. If a server crash loses a settle or release, a delivery is repeated, and
 none is lost."""
 
-SETTLE = """
+SETTLE = f"""
 WITH settled AS (
     UPDATE doorstep_deliveries d SET
         state = r.state, due_at = r.due_at, retries_max = r.retries_max,
@@ -46,28 +46,18 @@ WITH settled AS (
                     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
                     $15::int[], $16::text[], $17::text[], $18::text[], $19::text[], $20::bytea[], $21::bytea[],
                     $22::bytea[], $23::bigint[])
-          AS u(id, token, state, due_at, retries_max, note, worker, started_at, finished_at, dns_us, connect_us, tls_us,
-               first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers,
-               response_body, cause)
+          AS u(id, token, state, due_at, retries_max, note, {RESULT_COLUMNS}, cause)
     ) AS r
     WHERE d.id = ANY (ARRAY[r.id]) AND d.token = r.token AND d.state IS NOT DISTINCT FROM 'in_progress'
-    RETURNING d.id AS delivery_id, d.token, d.org_id, d.moves, d.attempt, r.state, r.due_at, r.note, r.worker, r.started_at,
-              r.finished_at, r.dns_us, r.connect_us, r.tls_us, r.first_byte_us, r.response_code, r.category, r.code,
-              r.reason, r.detail, r.request_headers, r.response_headers, r.response_body
+    RETURNING d.org_id, d.moves, d.attempt, r.*
 ), tried AS (
-    INSERT INTO doorstep_attempts
-        (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us, connect_us, tls_us,
-         first_byte_us, next_retry_at, response_code, category, code, reason, detail, request_headers,
-         response_headers, response_body)
-    SELECT delivery_id, attempt, moves, 0, org_id, worker, started_at, finished_at, dns_us, connect_us, tls_us,
-           first_byte_us, due_at, response_code, category, code, reason, detail, request_headers, response_headers,
-           response_body
-    FROM settled
+    INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, {RESULT_COLUMNS}, next_retry_at)
+    SELECT id, attempt, moves, 0, org_id, {RESULT_COLUMNS}, due_at FROM settled
 ), logged AS (
     INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note)
-    SELECT delivery_id, moves, org_id, $1, 'in_progress', state, attempt, note FROM settled
+    SELECT id, moves, org_id, $1, 'in_progress', state, attempt, note FROM settled
 )
-SELECT delivery_id, token FROM settled
+SELECT id, token FROM settled
 """
 """Returns the deliveries whose claims were still held. Other settlements are late. `_unless_all` explains the coalesce.
 
@@ -95,10 +85,8 @@ SELECT d.org_id, i.document FROM unnest($1::bigint[], $2::text[]) AS i(delivery_
 JOIN doorstep_deliveries d ON d.id = ANY (ARRAY[i.delivery_id])
 """
 
-ADD_LATE_ATTEMPT = """
-INSERT INTO doorstep_attempts
-    (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us, connect_us, tls_us,
-     first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers, response_body)
+ADD_LATE_ATTEMPT = f"""
+INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, {RESULT_COLUMNS})
 SELECT d.id, $2::int, d.moves,
        1 + (SELECT coalesce(max(a.late), 0) FROM doorstep_attempts a WHERE a.delivery_id = d.id AND a.number = $2::int),
        d.org_id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17
@@ -122,20 +110,24 @@ SELECT id, token FROM released
 
 
 async def settle(
-    connection: Connection, settlements: Sequence[Settlement], addresses: Mapping[UUID, Address], now: Instant
+    connection: Connection, settlements: Sequence[Settlement], owners: Mapping[UUID, Owner], now: Instant
 ) -> Settled:
-    """Write settlements in the current transaction. `addresses` must contain the addresses of their endpoints."""
+    """Write settlements in the current transaction. `owners` has the owner of the counters of each of their
+    endpoints."""
     for state in {settlement.state for settlement in settlements}:
         check_transition(DeliveryState.IN_PROGRESS, state)
-    await _lock_ordering_groups(connection, settlements)
+    if ending := ended_and_ordered(settlements):
+        await run_step(connection, lock_ordering_groups(ending))
     held = await connection.fetch(SETTLE, now, *_settle_arrays(_once_each(settlements)))
     valid, late = _split(settlements, {(row[0], row[1]) for row in held})
     for settlement in late:
-        await connection.execute(ADD_LATE_ATTEMPT, *_late_attempt(settlement))
+        claim = settlement.claim
+        await connection.execute(ADD_LATE_ATTEMPT, claim.key, claim.attempt, *result_values(settlement))
     changes = await _settle_events(connection, valid, now)
     await _add_incidents(connection, valid, now)
-    await counters.add_counts(connection, counters.settled(addresses, valid, late, changes, now), now)
-    await _unblock(connection, valid, now)
+    await counters.add_counts(connection, settlement_tally(owners, valid, late, changes, now), now)
+    if ended := ended_and_ordered(valid):
+        await run_transaction(connection, lambda: unblock(ended, now))
     return Settled(tuple(settlement.claim for settlement in late), tuple(changes))
 
 
@@ -147,30 +139,14 @@ async def _add_incidents(connection: Connection, valid: Iterable[Settlement], no
         await connection.execute(ADD_INCIDENTS, list(keys), [encode_incident(incident) for incident in incidents])
 
 
-async def _lock_ordering_groups(connection: Connection, settlements: Iterable[Settlement]) -> None:
-    if ending := _ended_and_ordered(settlements):
-        await run_step(connection, lock_ordering_groups(ending))
-
-
-async def _unblock(connection: Connection, valid: Iterable[Settlement], now: Instant) -> None:
-    """Make the next delivery due in each ordering group in which a delivery has ended."""
-    if ended := _ended_and_ordered(valid):
-        await run_transaction(connection, lambda: unblock(ended, now))
-
-
-def _ended_and_ordered(settlements: Iterable[Settlement]) -> list[Any]:
-    """The keys of deliveries that these settlements end and that may be blocking others of their ordering group."""
-    ending = (one for one in settlements if one.state is not DeliveryState.PENDING)
-    return [one.claim.key for one in ending if one.claim.ordering_key is not None]
-
-
 async def release(connection: Connection, claims: Sequence[Claim], now: Instant) -> list[Claim]:
     """Release claims in the current transaction. Returns the claims that were still held."""
-    in_order = sorted({(claim.key, claim.token): claim for claim in claims}.values(), key=_by_key)
-    notes_of = [notes.released(claim.worker) for claim in in_order]
-    keys, tokens = [claim.key for claim in in_order], [claim.token for claim in in_order]
+    by_token = {_token_of(claim): claim for claim in claims}
+    in_order = sorted(by_token)
+    keys, tokens = [key for key, _ in in_order], [token for _, token in in_order]
+    notes_of = [notes.released(by_token[one].worker) for one in in_order]
     held = {(row[0], row[1]) for row in await connection.fetch(RELEASE, now, keys, tokens, notes_of)}
-    return [claim for claim in dict.fromkeys(claims) if (claim.key, claim.token) in held]
+    return [claim for claim in dict.fromkeys(claims) if _token_of(claim) in held]
 
 
 async def _settle_events(connection: Connection, valid: Iterable[Settlement], now: Instant) -> list[StatusChange]:
@@ -185,24 +161,30 @@ async def _settle_events(connection: Connection, valid: Iterable[Settlement], no
     return [tally.change_to(closed[key]) for key, tally in tallies.items() if key in closed]
 
 
+_Token = tuple[Any, int]
+
+
+def _token_of(claim: Claim) -> _Token:
+    """The key of the delivery, and the token of the claim, which together identify the claim."""
+    return claim.key, claim.token
+
+
 def _once_each(settlements: Sequence[Settlement]) -> list[Settlement]:
     """The first settlement of each claim, sorted by key, which is the order in which rows are locked."""
-    first: dict[tuple[object, int], Settlement] = {}
+    first: dict[_Token, Settlement] = {}
     for settlement in settlements:
-        first.setdefault((settlement.claim.key, settlement.claim.token), settlement)
-    return sorted(first.values(), key=lambda settlement: settlement.claim.key)  # type: ignore[return-value,arg-type]
+        first.setdefault(_token_of(settlement.claim), settlement)
+    return [first[one] for one in sorted(first)]
 
 
-def _split(
-    settlements: Sequence[Settlement], held: set[tuple[object, int]]
-) -> tuple[list[Settlement], list[Settlement]]:
+def _split(settlements: Sequence[Settlement], held: set[_Token]) -> tuple[list[Settlement], list[Settlement]]:
     """Separate the settlements that were written from the late ones. A second settlement of the same claim is late."""
     valid: list[Settlement] = []
     late: list[Settlement] = []
     for settlement in settlements:
-        key = (settlement.claim.key, settlement.claim.token)
-        if key in held:
-            held.remove(key)
+        token = _token_of(settlement.claim)
+        if token in held:
+            held.remove(token)
             valid.append(settlement)
         else:
             late.append(settlement)
@@ -247,18 +229,3 @@ def _unless_all(column: Sequence[object], default: object) -> Sequence[object]:
     The driver takes 0.3 µs per element. In most batches all deliveries succeed, and 11 of the 22 columns are empty.
     """
     return [] if column.count(default) == len(column) else column
-
-
-def _late_attempt(settlement: Settlement) -> list[object]:
-    """The arguments of ADD_LATE_ATTEMPT."""
-    claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
-    timings = reply.timings
-    return [
-        claim.key, claim.attempt, claim.worker, reply.started_at, reply.finished_at, timings.dns, timings.connect,
-        timings.tls, timings.first_byte, reply.status, outcome.category, outcome.code and storable(outcome.code),
-        storable(outcome.reason), storable(outcome.detail), reply.request_headers, reply.headers, reply.body,
-    ]  # fmt: skip
-
-
-def _by_key(claim: Claim) -> int:
-    return claim.key  # type: ignore[return-value]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -24,12 +24,12 @@ from asyncpg.exceptions import InvalidAuthorizationSpecificationError, InvalidCa
 
 from doorstep.clock import SECOND, Instant
 from doorstep.errors import ConfigError
-from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
-from doorstep.model.bulk import Bulk, BulkStep
-from doorstep.model.claim import Claim, Lane, Moved, Quota, Settled, Settlement
+from doorstep.model.claim import Claim, Lane, Quota, Settled, Settlement
 from doorstep.model.event import Receipt, Submission
 from doorstep.model.outbox import OutboxMessage
+from doorstep.stores.limits import check_submission
 from doorstep.stores.sql.ddl import ALL_ORGS, SCOPE, task_lock
+from doorstep.stores.sql.keys import PostgresKeys
 from doorstep.stores.sql.outbox_insert import POSTGRESQL, OutboxTable, insert_on
 from doorstep.stores.sql.postgres import accept, claim, counters, settle
 from doorstep.stores.sql.postgres.claim import EndpointQuota
@@ -42,15 +42,14 @@ from doorstep.stores.sql.postgres.connections import (
     run_transaction,
 )
 from doorstep.stores.sql.postgres.floors import DueFloors, OutboxFloor
-from doorstep.stores.sql.postgres.keys import KeyMap
 from doorstep.stores.sql.postgres.wakeups import POSTED, WORK, Wakeups
 from doorstep.stores.sql.queries.outbox import outbox_above
+from doorstep.stores.sql.queries.rows import lane_from
 from doorstep.stores.sql.queries.transaction import Transaction
 from doorstep.stores.sql.schema import FORWARDABLE
-from doorstep.stores.sql.verbs import SqlVerbs
+from doorstep.stores.sql.verbs import Mode, SqlVerbs
 from doorstep.stores.store import Features, Task, Topic
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 8
@@ -70,7 +69,9 @@ _INDEXES_ONLY = {
 _HOT = {SCOPE: ALL_ORGS, "plan_cache_mode": "force_generic_plan", **_INDEXES_ONLY}
 _OFTEN = (accept.ACCEPT, claim.SWEEP, claim.CLAIM, settle.SETTLE, settle.SETTLE_EVENTS, counters.ADD)
 """The frequent statements, which are planned in advance on the connections opened at the start."""
+BYPASSES_RLS = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 ANY_POSTED = f"SELECT true FROM doorstep_outbox WHERE {FORWARDABLE} AND id > $1 ORDER BY id LIMIT 1"
+ANY_INCIDENT = "SELECT true FROM doorstep_incidents LIMIT 1"
 CLEAR_OUTBOX = "DELETE FROM doorstep_outbox WHERE uid = ANY ($1::uuid[])"
 
 _CHANNELS = {Topic.DELIVERIES: WORK, Topic.OUTBOX: POSTED}
@@ -96,16 +97,12 @@ class PostgresStore(SqlVerbs):
     ) -> None:
         self._url = url
         self._outbox_table = OutboxTable(POSTGRESQL, schema)
-        self._search_path = {} if schema is None else {"search_path": schema}
+        self._settings = _settings(command_seconds) | ({} if schema is None else {"search_path": schema})
         self._connections_ready = min(connections_ready, connections_max)
         self._command_seconds = command_seconds
-        self._hot = Connections(
-            url, _session(command_seconds, _HOT | self._search_path), connections_max, command_seconds
-        )
-        self._cold = Connections(
-            url, _session(command_seconds, _INDEXES_ONLY | self._search_path), connections_max, command_seconds
-        )
-        self._keys = KeyMap(self._hot)
+        self._hot = Connections(url, self._settings | _HOT, connections_max, command_seconds)
+        self._cold = Connections(url, self._settings | _INDEXES_ONLY, connections_max, command_seconds)
+        self._keys = PostgresKeys(self._hot.fetch)
         self._due_floors = DueFloors()
         self._outbox_floor = OutboxFloor()
         self._wakeups = Wakeups(self._connect_listener)
@@ -132,8 +129,8 @@ class PostgresStore(SqlVerbs):
         await migrate(self._url, self._outbox_table.schema)
 
     async def time(self) -> Instant:
-        async with self._hot.connection() as connection:
-            return int(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp()) * 1000000"))
+        ((microseconds,),) = await self._hot.fetch("SELECT extract(epoch FROM clock_timestamp()) * 1000000")
+        return int(microseconds)
 
     def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
         if topic in _CHANNELS:
@@ -147,19 +144,18 @@ class PostgresStore(SqlVerbs):
 
     async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
         call = await self._keys.resolve(lambda: accept.AcceptCall(submissions, self._keys))
-        call.check()
-
-        async def work(connection: Connection) -> list[Receipt]:
-            return await call.write(connection, routing_version, now)
-
-        receipts = await self._hot.run(work, accept.BEGIN_ACCEPT)
+        for submission in submissions:
+            check_submission(submission)
+        receipts = await self._hot.run(
+            lambda connection: call.write(connection, routing_version, now), accept.BEGIN_ACCEPT
+        )
         self._wakeups.notify()
         return receipts
 
     async def due_lanes(self, now: Instant) -> list[Lane]:
         async with self._hot.connection() as connection:
             rows = await self._sweep(connection)
-        return await self._keys.resolve(lambda: [claim.lane_of(self._keys.by_key[row[0]], row) for row in rows])
+        return await self._keys.resolve(lambda: [lane_from(self._keys.by_key[row[0]].endpoint_id, row) for row in rows])
 
     async def claim(
         self,
@@ -180,11 +176,10 @@ class PostgresStore(SqlVerbs):
         return claim.claims_of(rows)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
-        endpoint_ids = list({settlement.claim.endpoint_id for settlement in settlements})
-        found = await self._keys.addresses(endpoint_ids)
-        addresses = {address.endpoint_id: address for address in found if address is not None}
+        addresses = await self._keys.addresses({settlement.claim.endpoint_id for settlement in settlements})
+        owners = {endpoint_id: address.owner for endpoint_id, address in addresses.items()}
         return await self._hot.run(
-            lambda connection: settle.settle(connection, settlements, addresses, now), settle.BEGIN_RELAXED
+            lambda connection: settle.settle(connection, settlements, owners, now), settle.BEGIN_RELAXED
         )
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
@@ -193,22 +188,7 @@ class PostgresStore(SqlVerbs):
         return released
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
-        async with self._hot.connection() as connection:
-            return claim.claims_of(await connection.fetch(claim.EXPIRED, now, limit))
-
-    async def act(self, action: Action) -> tuple[ActionResult, Moved]:
-        result = await super().act(action)
-        if action.kind is ActionKind.RETRY:
-            self._wakeups.notify()
-        return result
-
-    async def step_bulk(
-        self, bulk: Bulk, expected_version: int, action: Action | None = None, entry: AuditEntry | None = None
-    ) -> BulkStep | None:
-        step = await super().step_bulk(bulk, expected_version, action, entry)
-        if step is not None and action is not None and action.kind is ActionKind.RETRY:
-            self._wakeups.notify()
-        return step
+        return claim.claims_of(await self._hot.fetch(claim.EXPIRED, now, limit))
 
     # -- the outbox ----------------------------------------------------------------------------------------
 
@@ -217,19 +197,13 @@ class PostgresStore(SqlVerbs):
 
     async def any_waiting(self, topic: Topic) -> bool:
         """Checks without a transaction, because it is called very often."""
-        return await (self._any_incident() if topic is Topic.INCIDENTS else self._any_posted())
-
-    async def _any_posted(self) -> bool:
+        if topic is Topic.INCIDENTS:
+            return bool(await self._hot.fetch(ANY_INCIDENT))
         floor, started = self._outbox_floor.now(), time.monotonic()
-        async with self._hot.connection() as connection:
-            posted = bool(await connection.fetchval(ANY_POSTED, floor))
+        posted = bool(await self._hot.fetch(ANY_POSTED, floor))
         if not posted:
             self._outbox_floor.found_nothing(floor, time.monotonic() - started)
         return posted
-
-    async def _any_incident(self) -> bool:
-        async with self._hot.connection() as connection:
-            return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM doorstep_incidents)"))
 
     async def outbox(self, limit: int) -> list[OutboxMessage]:
         floor, started = self._outbox_floor.now(), time.monotonic()
@@ -246,50 +220,23 @@ class PostgresStore(SqlVerbs):
     async def release_lock(self, task: Task, holder: str) -> None:
         await self._wakeups.release(task_lock(task))
 
-    # -- queries -------------------------------------------------------------------------------------------
-
-    async def _read(
-        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return await self._run(self._cold, scope, lambda: script(*args, **kwargs), reading=True)
-
-    async def _write(
-        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run a script that writes. Writes of the engine itself use the hot pool, whose plans use only indexes. A write
-        that sorted all waiting deliveries would delay claims."""
-        connections = self._hot if scope is None else self._cold
-        return await self._run(connections, scope, lambda: script(*args, **kwargs), reading=False)
-
-    async def _write_relaxed(self, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._hot.run(
-            lambda connection: run_transaction(connection, lambda: script(*args, **kwargs)), settle.BEGIN_RELAXED
-        )
-
-    async def _run(
-        self, connections: Connections, scope: UUID | None, make_script: Callable[[], Transaction[T]], *, reading: bool
-    ) -> T:
-        org_key = None if scope is None else await self._keys.org_key(scope)
-        return await connections.run(
-            lambda connection: run_transaction(connection, make_script), begin_transaction(org_key, reading=reading)
-        )
-
     # -- internals -----------------------------------------------------------------------------------------
+
+    async def _run(self, mode: Mode, scope: UUID | None, make_script: Callable[[], Transaction[T]]) -> T:
+        """Run a script. Writes of the engine itself use the hot pool, whose plans use only indexes. A write that sorted
+        all waiting deliveries would delay claims."""
+        connections = self._cold if mode is Mode.READ or scope is not None else self._hot
+        if mode is Mode.WRITE_RELAXED:
+            begin = settle.BEGIN_RELAXED
+        else:
+            org_key = None if scope is None else await self._keys.org_key(scope)
+            begin = begin_transaction(org_key, reading=mode is Mode.READ)
+        return await connections.run(lambda connection: run_transaction(connection, make_script), begin)
 
     async def _endpoint_quotas(self, quotas: Sequence[Quota]) -> list[EndpointQuota]:
         addresses = await self._keys.addresses([quota.endpoint_id for quota in quotas])
-        return [
-            EndpointQuota(
-                address,
-                quota.count,
-                quota.concurrency_max,
-                quota.rate_per_second,
-                self._due_floors.of(address.key),
-                quota.bytes_max,
-            )
-            for quota, address in zip(quotas, addresses)
-            if address is not None
-        ]
+        known = [(addresses[quota.endpoint_id], quota) for quota in quotas if quota.endpoint_id in addresses]
+        return [EndpointQuota(address, self._due_floors.of(address.key), quota) for address, quota in known]
 
     async def _sweep(self, connection: Connection) -> list[asyncpg.Record]:
         if not self._due_floors.full_read_due:
@@ -304,18 +251,25 @@ class PostgresStore(SqlVerbs):
         try:
             async with self._cold.connection() as connection:
                 await check_schema(connection)
-                await _warn_of_superuser(connection)
+                bypasses_rls = await connection.fetchval(BYPASSES_RLS)
         except (InvalidAuthorizationSpecificationError, InvalidCatalogNameError) as error:
             raise ConfigError(
                 f"database_url: PostgreSQL refuses it: {error}; correct the URL or the database"
             ) from error
+        if bypasses_rls:
+            warnings.warn(
+                "the PostgreSQL role bypasses row-level security, which keeps organizations apart even if a query is"
+                " wrong; connect as a role without SUPERUSER and BYPASSRLS",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     async def _connect_listener(self) -> asyncpg.Connection[asyncpg.Record]:
         return await asyncpg.connect(
             self._url,
             timeout=self._command_seconds,
             command_timeout=self._command_seconds,
-            server_settings=_session(self._command_seconds, {"synchronous_commit": "off"} | self._search_path),
+            server_settings=self._settings | {"synchronous_commit": "off"},
         )
 
     def _disconnect(self) -> None:
@@ -323,7 +277,7 @@ class PostgresStore(SqlVerbs):
         self._cold.close()
 
 
-def _session(command_seconds: float, more: dict[str, str]) -> dict[str, str]:
+def _settings(command_seconds: float) -> dict[str, str]:
     """The settings of a connection. The server cancels a statement that exceeds our timeout, and releases its locks."""
     return {
         "application_name": "doorstep",
@@ -331,15 +285,4 @@ def _session(command_seconds: float, more: dict[str, str]) -> dict[str, str]:
         "synchronous_commit": "on",
         "statement_timeout": f"{round(command_seconds * 1000)}ms",
         "idle_in_transaction_session_timeout": f"{round(command_seconds * 1000)}ms",
-        **more,
     }
-
-
-async def _warn_of_superuser(connection: Connection) -> None:
-    if await connection.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"):
-        warnings.warn(
-            "the PostgreSQL role bypasses row-level security, which keeps organizations apart even if a query is"
-            " wrong; connect as a role without SUPERUSER and BYPASSRLS",
-            RuntimeWarning,
-            stacklevel=2,
-        )

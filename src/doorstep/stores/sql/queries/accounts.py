@@ -7,7 +7,7 @@ only the cleaner removes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -19,11 +19,29 @@ from doorstep.errors import Conflict
 from doorstep.model.action import AuditEntry
 from doorstep.model.listing import AuditFilter, KeyNames, KeyPrefixes, KeysByDigest, OrgKeys, Orgs, Page
 from doorstep.model.org import ApiKey, Org
-from doorstep.stores import cursor as cursors
-from doorstep.stores.limits import check_revocable, check_storable, key_by_id
+from doorstep.stores.limits import KEY_MAX, check_revocable, check_storable, key_by_id, read_cursor
 from doorstep.stores.sql.queries.paging import ORG, Position, Slice, index_scan, page_of, read_slice
-from doorstep.stores.sql.queries.rows import API_KEY, IN_ORG, ORG_KEY, api_key_from, decode_org, org_key
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, execute_each, execute_on_postgres, parts
+from doorstep.stores.sql.queries.rows import (
+    API_KEY,
+    IN_ORG,
+    ORG_KEY,
+    api_key_from,
+    columns_of,
+    decode_org,
+    fields_from,
+    org_key,
+)
+from doorstep.stores.sql.queries.transaction import (
+    LIMIT,
+    Row,
+    Transaction,
+    execute,
+    execute_each,
+    execute_in_parts,
+    execute_on_postgres,
+    new_parameters,
+    new_values,
+)
 from doorstep.stores.sql.schema import audit, audit_subjects, keys, orgs, variables
 
 # -- organizations -----------------------------------------------------------------------------------------
@@ -53,12 +71,7 @@ def all_orgs(_: UUID | None, __: Orgs) -> Transaction[list[Org]]:
 # -- API keys ----------------------------------------------------------------------------------------------
 
 _FIELDS = ("org_id", "name", "role", "prefix", "digest", "created_at", "expires_at", "revoked_at")
-_REPLACE_KEY = (
-    update(keys)
-    .where(keys.c.uid == bindparam("key"))
-    .values({name: bindparam(f"new_{name}") for name in _FIELDS})
-    .returning(keys.c.id)
-)
+_REPLACE_KEY = update(keys).where(keys.c.uid == bindparam("key")).values(new_parameters(_FIELDS)).returning(keys.c.id)
 _ADD_KEY = insert(keys)
 _KEY = API_KEY.where(keys.c.digest == bindparam("digest"))
 _KEYS = API_KEY.where(IN_ORG).order_by(keys.c.id)
@@ -73,7 +86,7 @@ _PREFIXES = (
     select(keys.c.prefix)
     .where(keys.c.org_id == ORG, keys.c.name == bindparam("named"))
     .order_by(keys.c.id.desc())
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
 _LOCK_ORG = select(orgs.c.id).where(IN_ORG).with_for_update(key_share=True)
 """Serializes revocations of an organization's keys. With `key_share`, other transactions can still add rows that refer
@@ -86,7 +99,7 @@ def put_key(key: ApiKey) -> Transaction[None]:
     if any(api_key_from(row).key_id != key.key_id for row in rows):
         raise Conflict("another key has the same digest")
     fields = {name: getattr(key, name) for name in _FIELDS} | {"org_id": org}
-    if not (yield execute(_REPLACE_KEY, key=key.key_id, **{f"new_{name}": value for name, value in fields.items()})):
+    if not (yield execute(_REPLACE_KEY, key=key.key_id, **new_values(fields))):
         yield execute(_ADD_KEY, uid=key.key_id, **fields)
 
 
@@ -108,10 +121,8 @@ def keys_of(org_id: UUID, _: OrgKeys) -> Transaction[list[ApiKey]]:
 
 
 def key_names(org_id: UUID, query: KeyNames) -> Transaction[list[tuple[str, str]]]:
-    found: list[tuple[str, str]] = []
-    for part in parts(list(dict.fromkeys(query.prefixes))):
-        found += [(prefix, name) for prefix, name in (yield execute(_NAMES, org=org_id, prefixes=part))]
-    return found
+    rows = yield from execute_in_parts(_NAMES, "prefixes", query.prefixes, org=org_id)
+    return [(prefix, name) for prefix, name in rows]
 
 
 def key_prefixes(org_id: UUID, query: KeyPrefixes) -> Transaction[list[str]]:
@@ -127,43 +138,26 @@ def keys_by_digest(_: UUID | None, query: KeysByDigest) -> Transaction[list[ApiK
 
 _ADD_ENTRY = insert(audit).returning(audit.c.id)
 _ADD_SUBJECT = insert(audit_subjects)
-AUDIT_ENTRY = select(audit.c.at, audit.c.actor, audit.c.action, audit.c.subjects, audit.c.result, audit.c.reason)
+_ENTRY_FIELDS = columns_of(AuditEntry, audit, "org_id")
+ENTRY = select(*_ENTRY_FIELDS.values())
 _ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _decode_subjects = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def write_entry(org: int, entry: AuditEntry) -> Transaction[None]:
-    ((key,),) = yield execute(
-        _ADD_ENTRY,
-        org_id=org,
-        at=entry.at,
-        actor=entry.actor,
-        action=entry.action,
-        subjects=msgspec.json.encode(entry.subjects).decode(),
-        result=entry.result,
-        reason=entry.reason,
-    )
-    yield execute_each(
-        _ADD_SUBJECT, [{"audit_id": key, "subject": one, "org_id": org} for one in ids_among(entry.subjects)]
-    )
+    """Write an entry, and the subjects that are ids. Other subjects are names of pipelines and entities, which are not
+    searchable."""
+    fields = {name: getattr(entry, name) for name in _ENTRY_FIELDS}
+    fields["subjects"] = msgspec.json.encode(entry.subjects).decode()
+    ((key,),) = yield execute(_ADD_ENTRY, org_id=org, **fields)
+    ids = [UUID(one) for one in dict.fromkeys(entry.subjects) if _ID.fullmatch(one)]
+    yield execute_each(_ADD_SUBJECT, [{"audit_id": key, "subject": one, "org_id": org} for one in ids])
 
 
-def ids_among(subjects: Iterable[str]) -> list[UUID]:
-    """The subjects that are ids. Other subjects are names of pipelines and entities, which are not searchable."""
-    return [UUID(one) for one in dict.fromkeys(subjects) if _ID.fullmatch(one)]
-
-
-def audit_entry_from(org_id: UUID, row: Row) -> AuditEntry:
-    at, actor, action, subjects, result, reason, *_ = row
-    return AuditEntry(
-        at=at,
-        org_id=org_id,
-        actor=actor,
-        action=action,
-        subjects=_decode_subjects(subjects),
-        result=result,
-        reason=reason,
-    )
+def _entry_from(org_id: UUID, row: Row) -> AuditEntry:
+    fields = fields_from(_ENTRY_FIELDS, row)
+    fields["subjects"] = _decode_subjects(fields["subjects"])
+    return AuditEntry(org_id=org_id, **fields)
 
 
 def add_audit(entry: AuditEntry) -> Transaction[None]:
@@ -176,14 +170,12 @@ _AUDIT_FILTER = (
     or_(_ACTOR.is_(None), audit.c.actor == _ACTOR),
     or_(_ACTION.is_(None), audit.c.action == _ACTION),
 )
-
-
-_NEWEST = index_scan((audit.c.org_id == ORG,), (audit.c.id,), AUDIT_ENTRY, _AUDIT_FILTER, newest_first=True)
+_NEWEST = index_scan((audit.c.org_id == ORG,), (audit.c.id,), ENTRY, _AUDIT_FILTER, newest_first=True)
 _S = audit_subjects.c
 _ABOUT = index_scan(
     (_S.org_id == ORG, _S.subject == bindparam("about", type_=_S.subject.type)),
     (_S.audit_id,),
-    AUDIT_ENTRY.join(audit_subjects, _S.audit_id == audit.c.id),
+    ENTRY.join(audit_subjects, _S.audit_id == audit.c.id),
     _AUDIT_FILTER,
     newest_first=True,
 )
@@ -192,7 +184,7 @@ _ABOUT = index_scan(
 def list_audit(org_id: UUID, query: AuditFilter, cursor: str | None, limit: int) -> Transaction[Page[AuditEntry]]:
     check_storable("actor", query.actor)
     check_storable("action", query.action)
-    after = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+    after = read_cursor(cursor, KEY_MAX) or (KEY_MAX,)
     values = {"org": org_id, "actor": query.actor, "action": query.action}
     scan, searches = _NEWEST, [values]
     if query.about:
@@ -201,7 +193,7 @@ def list_audit(org_id: UUID, query: AuditFilter, cursor: str | None, limit: int)
     found: list[Slice] = []
     for search in searches:
         found.append((yield from read_slice(scan, after, (0,), limit, search, filtered=filtered)))
-    return page_of(scan, _each_once(found), limit, lambda row: audit_entry_from(org_id, row))
+    return page_of(scan, _each_once(found), limit, lambda row: _entry_from(org_id, row))
 
 
 def _each_once(slices: Sequence[Slice]) -> list[Slice]:

@@ -1,25 +1,21 @@
-"""Operators' actions on deliveries, dead-lettering of deliveries without an attempt, and acknowledgement of inbox
-events."""
+"""Operators' actions on deliveries, and dead-lettering of deliveries without an attempt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from sqlalchemy import BindParameter, bindparam, case, literal_column, null, select, update
+from sqlalchemy import BindParameter, bindparam, case, literal_column, null, select
 
 from doorstep.clock import Instant
-from doorstep.errors import Conflict, NotFound
 from doorstep.model.action import Action, ActionKind, ActionResult
 from doorstep.model.attempt import Category, Code
-from doorstep.model.claim import Moved, StatusChange
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState, cause_of
-from doorstep.model.event import EventStatus
 from doorstep.stores import notes
 from doorstep.stores.incidents import dead_letter_incident
 from doorstep.stores.sql.queries.accounts import write_entry
 from doorstep.stores.sql.queries.alerts import incident_steps
-from doorstep.stores.sql.queries.figures import add_counters
 from doorstep.stores.sql.queries.moves import (
     CHANGED,
     MOVED,
@@ -32,10 +28,17 @@ from doorstep.stores.sql.queries.moves import (
     unblock_after,
     update_statuses,
 )
-from doorstep.stores.sql.queries.rows import IN_ORG, org_key
-from doorstep.stores.sql.queries.transaction import Transaction, execute, execute_on_postgres, parts
-from doorstep.stores.sql.schema import NEVER, deliveries, endpoints, events, orgs
-from doorstep.stores.tally import Tally
+from doorstep.stores.sql.queries.rows import org_key
+from doorstep.stores.sql.queries.transaction import (
+    KEYS,
+    LIMIT,
+    UIDS,
+    Transaction,
+    execute,
+    execute_in_parts,
+    execute_on_postgres,
+)
+from doorstep.stores.sql.schema import NEVER, deliveries, endpoints
 
 # -- actions -----------------------------------------------------------------------------------------------
 
@@ -77,7 +80,7 @@ CANCEL = Effect(_CLOSED.values(state=DeliveryState.CANCELLED.value), DeliverySta
 
 _CHOSEN = MOVER.where(
     deliveries.c.org_id == bindparam("org"),
-    deliveries.c.uid.in_(bindparam("uids", expanding=True)),
+    deliveries.c.uid.in_(UIDS),
     deliveries.c.deleted_at.is_(None),
 )
 _LOCK_GROUPS_OF_CHOSEN = ordering_locks(_CHOSEN)
@@ -101,12 +104,9 @@ def act(action: Action) -> Transaction[tuple[ActionResult, Moved]]:
 
 def _find(org: int, chosen: Sequence[UUID]) -> Transaction[dict[UUID, Mover]]:
     """Lock and read the chosen deliveries of this organization. A deleted dead letter counts as unknown."""
-    found: dict[UUID, Mover] = {}
     yield execute_on_postgres(_LOCK_GROUPS_OF_CHOSEN, org=org, uids=chosen)
-    for part in parts(chosen):
-        rows = yield execute(_LOCK_CHOSEN, org=org, uids=part)
-        found |= {mover.delivery_id: mover for mover in map(Mover.of, rows)}
-    return found
+    rows = yield from execute_in_parts(_LOCK_CHOSEN, "uids", chosen, org=org)
+    return {mover.delivery_id: mover for mover in map(Mover.of, rows)}
 
 
 def _apply(action: Action, movers: Iterable[Mover]) -> Transaction[list[tuple[Mover, DeliveryState]]]:
@@ -163,13 +163,9 @@ _WAITING = (
         deliveries.c.created_at < bindparam("created_before"),
     )
     .order_by(deliveries.c.due_at, deliveries.c.id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
-_LOCK = (
-    MOVER.where(deliveries.c.id.in_(bindparam("keys", expanding=True)))
-    .order_by(deliveries.c.id)
-    .with_for_update(of=deliveries)
-)
+_LOCK = MOVER.where(deliveries.c.id.in_(KEYS)).order_by(deliveries.c.id).with_for_update(of=deliveries)
 """Selects by key alone. With a condition on the state, PostgreSQL may read every waiting delivery to find these."""
 _NO_END: Instant = 2**63 - 1
 
@@ -184,9 +180,7 @@ def dead_letter_waiting(
     rows = yield execute(_WAITING, endpoint=endpoint_id, created_before=before, limit=limit)
     keys = [row[0] for row in rows]
     yield lock_ordering_groups(keys)
-    locked: dict[int, Mover] = {}
-    for part in parts(keys):
-        locked |= {mover.key: mover for mover in map(Mover.of, (yield execute(_LOCK, keys=part)))}
+    locked = {mover.key: mover for mover in map(Mover.of, (yield from execute_in_parts(_LOCK, "keys", keys)))}
     waiting = [locked[key] for key in keys if key in locked and locked[key].state is DeliveryState.PENDING]
     return (yield from dead_letter_all(waiting, code, reason, now))
 
@@ -209,34 +203,3 @@ def _dead_letter(movers: Iterable[Mover], code: str, reason: str, at: Instant, n
         cause = cause_of(endpoint_id, code, reason)
         yield from move(group, _DEAD_LETTER, at, note, at=at, new_code=code, new_reason=reason, new_cause=cause)
         yield incident_steps((mover.org_key, dead_letter_incident(mover, code, reason, cause, at)) for mover in group)
-
-
-# -- the inbox ---------------------------------------------------------------------------------------------
-
-_INBOX_EVENT = (
-    select(events.c.id, events.c.org_id, events.c.correlation_id, events.c.status, events.c.delivery_count)
-    .join(orgs, orgs.c.id == events.c.org_id)
-    .where(IN_ORG, events.c.uid == bindparam("event"), events.c.deleted_at.is_(None))
-    .with_for_update(of=events)
-)
-_ACKNOWLEDGE = (
-    update(events)
-    .where(events.c.id == bindparam("key"))
-    .values(status=EventStatus.DELIVERED.value, ended_at=bindparam("at"))
-)
-
-
-def acknowledge(org_id: UUID, event_id: UUID, now: Instant) -> Transaction[StatusChange]:
-    rows = yield execute(_INBOX_EVENT, org=org_id, event=event_id)
-    if not rows:
-        raise NotFound(f"no event {event_id}")
-    key, org, correlation_id, status, delivery_count = rows[0]
-    if delivery_count:
-        raise Conflict(f"event {event_id} is delivered to endpoints; only inbox events can be acknowledged")
-    change = StatusChange(event_id, org_id, correlation_id, EventStatus(status), EventStatus.DELIVERED)
-    if status == EventStatus.RECEIVED:
-        tally = Tally()
-        tally.statuses([(org, change)])
-        yield execute(_ACKNOWLEDGE, key=key, at=now)
-        yield from add_counters(tally, now)
-    return change

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from sqlalchemy import (
-    CTE,
     BigInteger,
-    BindParameter,
     ColumnElement,
     ScalarSelect,
     String,
@@ -26,7 +24,7 @@ from sqlalchemy import (
 )
 
 from doorstep.clock import Instant
-from doorstep.errors import Conflict, NotFound
+from doorstep.errors import Conflict
 from doorstep.model.alert import (
     Alert,
     AlertChange,
@@ -41,14 +39,25 @@ from doorstep.model.alert import (
     OrgsWithIncidents,
 )
 from doorstep.model.listing import Page
-from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
 from doorstep.stores.incidents import config_change_incident, encode_incident
+from doorstep.stores.limits import KEY_MAX, read_cursor
 from doorstep.stores.sql.queries.accounts import write_entry
 from doorstep.stores.sql.queries.outbox import post
 from doorstep.stores.sql.queries.paging import ORG, index_scan, page_of, read_slice
 from doorstep.stores.sql.queries.rows import IN_ORG, org_key
-from doorstep.stores.sql.queries.transaction import Step, Transaction, execute, execute_each, parts
+from doorstep.stores.sql.queries.transaction import (
+    KEYS,
+    LIMIT,
+    Step,
+    Transaction,
+    execute,
+    execute_each,
+    execute_in_parts,
+    execute_one,
+    new_parameters,
+    new_values,
+)
 from doorstep.stores.sql.schema import (
     ALERT_MAY_RETURN,
     ALERT_OPEN,
@@ -64,7 +73,7 @@ _decode_incident = msgspec.json.Decoder(Incident).decode
 
 _I = incidents.c
 _ADD_INCIDENT = insert(incidents)
-_FIRST = select(_I.id, _I.document).where(_I.org_id == ORG).order_by(_I.id).limit(bindparam("limit"))
+_FIRST = select(_I.id, _I.document).where(_I.org_id == ORG).order_by(_I.id).limit(LIMIT)
 
 
 def _next_org(after: ColumnElement[Any]) -> ScalarSelect[Any]:
@@ -72,14 +81,10 @@ def _next_org(after: ColumnElement[Any]) -> ScalarSelect[Any]:
     return select(found.org_id).where(found.org_id > after).order_by(found.org_id).limit(1).scalar_subquery()
 
 
-def _hops() -> CTE:
-    """The organizations with incidents. The query jumps from one organization to the next in the index, with one seek
-    each, regardless of the number of incidents."""
-    hop = select(_next_org(literal(0, BigInteger)).label("org")).cte("hop", recursive=True)
-    return hop.union_all(select(_next_org(hop.c.org)).where(hop.c.org.is_not(None)))
-
-
-_HOP = _hops()
+_FIRST_HOP = select(_next_org(literal(0, BigInteger)).label("org")).cte("hop", recursive=True)
+_HOP = _FIRST_HOP.union_all(select(_next_org(_FIRST_HOP.c.org)).where(_FIRST_HOP.c.org.is_not(None)))
+"""The organizations with incidents. The query jumps from one organization to the next in the index, with one seek each,
+regardless of the number of incidents."""
 _ORGS = select(orgs.c.uid).join(_HOP, _HOP.c.org == orgs.c.id).order_by(orgs.c.id)
 
 
@@ -105,14 +110,11 @@ def incidents_of(org_id: UUID, query: Incidents) -> Transaction[list[Incident]]:
 _decode_alert = msgspec.json.Decoder(Alert).decode
 
 _A = alerts.c
-_KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
 
 # -- writing -----------------------------------------------------------------------------------------------
 
-_LOCK_INCIDENTS = select(_I.id).where(_I.id.in_(_KEYS)).order_by(_I.id).with_for_update()
-_REMOVE_INCIDENTS = delete(incidents).where(_I.id.in_(_KEYS))
-
-
+_LOCK_INCIDENTS = select(_I.id).where(_I.id.in_(KEYS)).order_by(_I.id).with_for_update()
+_REMOVE_INCIDENTS = delete(incidents).where(_I.id.in_(KEYS))
 _OWN = (_A.org_id == bindparam("owner"), _A.uid == bindparam("alert"))
 _LOCK_ALERT = select(_A.version).where(*_OWN).with_for_update()
 _OPEN_WITH_SUBJECT = select(_A.uid).where(
@@ -120,14 +122,15 @@ _OPEN_WITH_SUBJECT = select(_A.uid).where(
 )
 _ADD_ALERT = insert(alerts)
 _WRITTEN = ("ended_at", "review_at", "version", "document")
-_WRITE_ALERT = update(alerts).where(*_OWN).values({name: bindparam(f"new_{name}") for name in _WRITTEN})
+_WRITE_ALERT = update(alerts).where(*_OWN).values(new_parameters(_WRITTEN))
 
 
 def write_alerts(write: AlertWrite) -> Transaction[bool]:
     """Everything is checked before anything is written. If two processes open alerts with the same subject at the same
     time, the unique index rejects the second. Its transaction is retried and then finds the first alert."""
     org = yield from org_key(write.org_id)
-    if not (yield from _incidents_exist(write.incident_keys)):
+    locked = yield from execute_in_parts(_LOCK_INCIDENTS, "keys", sorted(write.incident_keys))
+    if len(locked) < len(write.incident_keys):
         return False
     ending = {change.alert.alert_id for change in write.changes if not change.alert.is_open}
     for change in write.changes:
@@ -135,19 +138,11 @@ def write_alerts(write: AlertWrite) -> Transaction[bool]:
             return False
     for change in write.changes:
         yield _write(org, change)
-    for part in parts(write.incident_keys):
-        yield execute(_REMOVE_INCIDENTS, keys=part)
+    yield from execute_in_parts(_REMOVE_INCIDENTS, "keys", write.incident_keys)
     yield from post(write.messages)
     if write.entry is not None:
         yield from write_entry(org, write.entry)
     return True
-
-
-def _incidents_exist(keys: Sequence[int]) -> Transaction[bool]:
-    found = 0
-    for part in parts(sorted(keys)):
-        found += len((yield execute(_LOCK_INCIDENTS, keys=part)))
-    return found == len(keys)
 
 
 def _can_write(org: int, change: AlertChange, ending: Collection[UUID]) -> Transaction[bool]:
@@ -166,8 +161,7 @@ def _write(org: int, change: AlertChange) -> Step:
     document = msgspec.json.encode(alert).decode()
     written = dict(zip(_WRITTEN, (alert.ended_at, alert.review_at, alert.version, document), strict=True))
     if change.expected_version:
-        changed = {f"new_{name}": value for name, value in written.items()}
-        return execute(_WRITE_ALERT, owner=org, alert=alert.alert_id, **changed)
+        return execute(_WRITE_ALERT, owner=org, alert=alert.alert_id, **new_values(written))
     return execute(
         _ADD_ALERT,
         uid=alert.alert_id,
@@ -208,14 +202,12 @@ _PAGE = index_scan(
 
 
 def alert(org_id: UUID, alert_id: UUID) -> Transaction[Alert]:
-    rows = yield execute(_ONE, org=org_id, alert=alert_id)
-    if not rows:
-        raise NotFound(notes.no_alert(alert_id))
-    return _decode_alert(rows[0][0])
+    row = yield from execute_one(f"no alert {alert_id}", _ONE, org=org_id, alert=alert_id)
+    return _decode_alert(row[0])
 
 
 def list_alerts(org_id: UUID, query: AlertFilter, cursor: str | None, limit: int) -> Transaction[Page[Alert]]:
-    after = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+    after = read_cursor(cursor, KEY_MAX) or (KEY_MAX,)
     state = None if query.is_open is None else "open" if query.is_open else "ended"
     values = {"org": org_id, "rule": query.rule, "endpoint": query.endpoint_id, "state": state}
     found = yield from read_slice(_PAGE, after, (0,), limit, values, filtered=query != AlertFilter())
@@ -223,8 +215,11 @@ def list_alerts(org_id: UUID, query: AlertFilter, cursor: str | None, limit: int
 
 
 def live_alerts(org_id: UUID, query: LiveAlerts) -> Transaction[list[Alert]]:
-    rows = [*sorted((yield execute(_OPEN, org=org_id))), *sorted((yield execute(_PENDING, org=org_id)))]
-    rows += sorted((yield execute(_ENDED, org=org_id, after=query.ended_after)))
+    rows = [
+        *sorted((yield execute(_OPEN, org=org_id))),
+        *sorted((yield execute(_PENDING, org=org_id))),
+        *sorted((yield execute(_ENDED, org=org_id, after=query.ended_after))),
+    ]
     return [_decode_alert(document) for _, document in rows]
 
 
@@ -232,47 +227,18 @@ def orgs_to_review(_: UUID | None, query: OrgsToReview) -> Transaction[list[UUID
     return [row[0] for row in (yield execute(_TO_REVIEW, now=query.now))]
 
 
-# -- retention ---------------------------------------------------------------------------------------------
+# -- settings ----------------------------------------------------------------------------------------------
 
-_OLD_ALERTS = (
-    select(_A.id)
-    .where(_A.ended_at.is_not(None), _A.ended_at < bindparam("before"), _A.review_at.is_(None))
-    .order_by(_A.ended_at, _A.id)
-    .limit(bindparam("limit"))
-)
-_OLD_SILENCES = (
-    select(alert_configs.c.id)
-    .where(alert_configs.c.ends_at.is_not(None), alert_configs.c.ends_at < bindparam("before"))
-    .order_by(alert_configs.c.ends_at, alert_configs.c.id)
-    .limit(bindparam("limit"))
-)
-_REMOVE_ALERTS = delete(alerts).where(_A.id.in_(_KEYS))
-_REMOVE_SILENCES = delete(alert_configs).where(alert_configs.c.id.in_(_KEYS))
-
-
-def clean_alerts(ended_before: Instant, silences_before: Instant, limit: int) -> Transaction[int]:
-    old_alerts = yield execute(_OLD_ALERTS, before=ended_before, limit=limit)
-    old_silences = yield execute(_OLD_SILENCES, before=silences_before, limit=limit)
-    for rows, remove in ((old_alerts, _REMOVE_ALERTS), (old_silences, _REMOVE_SILENCES)):
-        for part in parts([row[0] for row in rows]):
-            yield execute(remove, keys=part)
-    return len(old_alerts) + len(old_silences)
-
-
-_decode_config: msgspec.json.Decoder[AlertConfig] = msgspec.json.Decoder(AlertConfig)
+_config_decoder: msgspec.json.Decoder[AlertConfig] = msgspec.json.Decoder(AlertConfig)
 
 _R = alert_configs.c
 _NAMED = (_R.org_id == bindparam("owner"), _R.uid == bindparam("config"))
 _LOCK = select(_R.version).where(*_NAMED).with_for_update()
 _LOCK_ORG = select(orgs.c.id).where(orgs.c.id == bindparam("owner")).with_for_update(key_share=True)
 """`key_share` does not block transactions that only add rows that refer to the organization, such as accepts."""
-_SOME = select(_R.id).where(_R.org_id == bindparam("owner")).limit(bindparam("limit"))
+_SOME = select(_R.id).where(_R.org_id == bindparam("owner")).limit(LIMIT)
 _ADD = insert(alert_configs)
-_WRITE = (
-    update(alert_configs)
-    .where(*_NAMED)
-    .values({name: bindparam(f"new_{name}") for name in ("version", "ends_at", "document")})
-)
+_WRITE = update(alert_configs).where(*_NAMED).values(new_parameters(("version", "ends_at", "document")))
 _REMOVE = delete(alert_configs).where(*_NAMED).returning(_R.document)
 _REMOVE_ENDED = (
     delete(alert_configs).where(_R.org_id == bindparam("owner"), _R.ends_at <= bindparam("now")).returning(_R.id)
@@ -287,9 +253,10 @@ def put_config(config: AlertConfig, expected_version: int | None, limit: int | N
     version = int(locked[0][0]) if locked else 0
     if version != expected_version:
         return False
-    written = _columns(msgspec.structs.replace(config, version=version + 1))
+    new = msgspec.structs.replace(config, version=version + 1)
+    written = {"version": new.version, "ends_at": new.ends_at, "document": msgspec.json.encode(new).decode()}
     if version:
-        yield execute(_WRITE, **named, **{f"new_{name}": value for name, value in written.items()})
+        yield execute(_WRITE, **named, **new_values(written))
     else:
         yield from _check_room(org, limit, now)
         yield execute(_ADD, uid=config.config_id, org_id=org, **written)
@@ -307,22 +274,14 @@ def _check_room(org: int, limit: int | None, now: Instant) -> Transaction[None]:
         raise Conflict(notes.too_many_alert_configs(limit))
 
 
-def _columns(config: AlertConfig) -> dict[str, object]:
-    return {
-        "version": config.version,
-        "ends_at": config.ends_at,
-        "document": msgspec.json.encode(config).decode(),
-    }
-
-
 def delete_config(config: AlertConfig, now: Instant) -> Transaction[bool]:
     org = yield from org_key(config.org_id)
     removed = yield execute(_REMOVE, owner=org, config=config.config_id)
     if not removed:
         return False
-    yield incident_step(org, config_change_incident(_decode_config.decode(removed[0][0]), now))
+    yield incident_step(org, config_change_incident(_config_decoder.decode(removed[0][0]), now))
     return True
 
 
 def configs_of(org_id: UUID, _: AlertConfigs) -> Transaction[list[AlertConfig]]:
-    return [_decode_config.decode(row[0]) for row in (yield execute(_ALL, org=org_id))]
+    return [_config_decoder.decode(row[0]) for row in (yield execute(_ALL, org=org_id))]

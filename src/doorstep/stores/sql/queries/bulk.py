@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import and_, bindparam, exists, false, insert, null, or_, select, text, update
 
-from doorstep.errors import NotFound
 from doorstep.model.action import Action, AuditEntry
 from doorstep.model.bulk import (
     IN_FLIGHT_MAX,
@@ -26,39 +25,39 @@ from doorstep.model.bulk import (
 from doorstep.model.claim import Moved
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Count, Page
-from doorstep.stores import cursor as cursors
+from doorstep.stores.limits import KEY_MAX, read_cursor, write_cursor
 from doorstep.stores.sql.queries.accounts import write_entry
 from doorstep.stores.sql.queries.actions import act
-from doorstep.stores.sql.queries.paging import count_up_to
+from doorstep.stores.sql.queries.paging import ORG, count_up_to, index_scan, page_of, read_slice
 from doorstep.stores.sql.queries.rows import DELIVERY, IN_ORG, delivery_from, org_key
-from doorstep.stores.sql.queries.transaction import Transaction, execute, parts
+from doorstep.stores.sql.queries.transaction import (
+    KEYS,
+    LIMIT,
+    UIDS,
+    Transaction,
+    execute,
+    execute_in_parts,
+    execute_one,
+    new_parameters,
+    new_values,
+)
 from doorstep.stores.sql.schema import bulk_items, bulks, deliveries, endpoints, orgs
 
 _decode = msgspec.json.Decoder(Bulk).decode
 
 _ADD = insert(bulks)
-_READ = select(bulks.c.document).join(orgs, orgs.c.id == bulks.c.org_id).where(IN_ORG)
-_ONE = _READ.where(bulks.c.uid == bindparam("bulk"))
-_KEY = select(bulks.c.id).where(bulks.c.uid == bindparam("bulk"))
-_PAGE = (
-    select(bulks.c.id, bulks.c.document)
-    .join(orgs, orgs.c.id == bulks.c.org_id)
-    .where(IN_ORG, bulks.c.id < bindparam("before"))
-    .order_by(bulks.c.id.desc())
-    .limit(bindparam("limit"))
-)
+_NAMED = bulks.c.uid == bindparam("bulk")
+_ONE = select(bulks.c.document).join(orgs, orgs.c.id == bulks.c.org_id).where(IN_ORG, _NAMED)
+_KEY = select(bulks.c.id).where(_NAMED)
+_PAGE = index_scan((bulks.c.org_id == ORG,), (bulks.c.id,), select(bulks.c.document), newest_first=True)
 _LIVE = select(bulks.c.document).where(text("live")).order_by(bulks.c.id)  # exactly the condition of the partial index
 _NEXT_VERSION = (
     update(bulks)
-    .where(bulks.c.uid == bindparam("bulk"), bulks.c.version == bindparam("expected"))
+    .where(_NAMED, bulks.c.version == bindparam("expected"))
     .values(version=bulks.c.version + 1)
     .returning(bulks.c.id, bulks.c.org_id)
 )
-_WRITE = (
-    update(bulks)
-    .where(bulks.c.id == bindparam("key"))
-    .values(live=bindparam("new_live"), document=bindparam("new_document"), finished_at=bindparam("new_finished_at"))
-)
+_WRITE = update(bulks).where(bulks.c.id == bindparam("key")).values(new_parameters(("live", "document", "finished_at")))
 
 
 def add_bulk(bulk: Bulk) -> Transaction[bool]:
@@ -67,30 +66,19 @@ def add_bulk(bulk: Bulk) -> Transaction[bool]:
     org = yield from org_key(bulk.org_id)
     if (yield execute(_KEY, bulk=bulk.bulk_id)):
         return False
-    yield execute(
-        _ADD,
-        uid=bulk.bulk_id,
-        org_id=org,
-        live=bulk.live,
-        version=bulk.version,
-        finished_at=bulk.finished_at,
-        document=_document(bulk),
-    )
+    yield execute(_ADD, uid=bulk.bulk_id, org_id=org, version=bulk.version, **_columns(bulk))
     return True
 
 
 def bulk(org_id: UUID, bulk_id: UUID) -> Transaction[Bulk]:
-    rows = yield execute(_ONE, org=org_id, bulk=bulk_id)
-    if not rows:
-        raise NotFound(f"no bulk operation {bulk_id}")
-    return _decode(rows[0][0])
+    row = yield from execute_one(f"no bulk operation {bulk_id}", _ONE, org=org_id, bulk=bulk_id)
+    return _decode(row[0])
 
 
 def list_bulks(org_id: UUID, _: BulkFilter, cursor: str | None, limit: int) -> Transaction[Page[Bulk]]:
-    (before,) = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
-    rows = yield execute(_PAGE, org=org_id, before=before, limit=limit + 1)
-    more = cursors.write(rows[limit - 1][0]) if len(rows) > limit else None
-    return Page(tuple(_decode(row[1]) for row in rows[:limit]), more)
+    after = read_cursor(cursor, KEY_MAX) or (KEY_MAX,)
+    found = yield from read_slice(_PAGE, after, (0,), limit, {"org": org_id}, filtered=False)
+    return page_of(_PAGE, [found], limit, lambda row: _decode(row[0]))
 
 
 def live_bulks(_: UUID | None, __: LiveBulks) -> Transaction[list[Bulk]]:
@@ -110,22 +98,16 @@ def step_bulk(
         result, moved = yield from act(action)
         taken, refused = len(result.done), len(result.refused)
         if bulk.kind is BulkKind.RETRY:
-            taken = yield from _record(key, org, result.done)
+            taken = len((yield from execute_in_parts(_RECORD, "uids", result.done, bulk=key, org=org)))
     written = bulk.after(taken=taken, refused=refused, succeeded=succeeded, failed=failed, version=expected_version + 1)
-    yield execute(
-        _WRITE,
-        key=key,
-        new_live=written.live,
-        new_document=_document(written),
-        new_finished_at=written.finished_at,
-    )
+    yield execute(_WRITE, key=key, **new_values(_columns(written)))
     if entry is not None:
         yield from write_entry(org, entry)
     return BulkStep(written, moved)
 
 
-def _document(bulk: Bulk) -> str:
-    return msgspec.json.encode(bulk).decode()
+def _columns(bulk: Bulk) -> dict[str, object]:
+    return {"live": bulk.live, "document": msgspec.json.encode(bulk).decode(), "finished_at": bulk.finished_at}
 
 
 # -- results of retries ------------------------------------------------------------------------------------
@@ -145,7 +127,7 @@ _ENDED = (
         or_(deliveries.c.id.is_(null()), ~_STILL_TRYING),
     )
     .order_by(bulk_items.c.delivery_id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
 _IN_FLIGHT = (
     select(deliveries.c.uid, endpoints.c.uid, deliveries.c.state)
@@ -154,18 +136,18 @@ _IN_FLIGHT = (
     .join(orgs, orgs.c.id == bulks.c.org_id)
     .join(deliveries, deliveries.c.id == bulk_items.c.delivery_id)
     .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
-    .where(IN_ORG, bulks.c.uid == bindparam("bulk"), bulk_items.c.succeeded.is_(null()), _STILL_TRYING)
-    .limit(bindparam("limit"))
+    .where(IN_ORG, _NAMED, bulk_items.c.succeeded.is_(null()), _STILL_TRYING)
+    .limit(LIMIT)
 )
 _MARK_ENDED = (
     update(bulk_items)
-    .where(bulk_items.c.bulk_id == bindparam("key"), bulk_items.c.delivery_id.in_(bindparam("keys", expanding=True)))
+    .where(bulk_items.c.bulk_id == bindparam("key"), bulk_items.c.delivery_id.in_(KEYS))
     .values(succeeded=bindparam("new_succeeded"))
 )
 _BULK = bindparam("bulk", type_=bulk_items.c.bulk_id.type)
 _UNRECORDED = select(_BULK, deliveries.c.id, deliveries.c.org_id, deliveries.c.attempt).where(
     deliveries.c.org_id == bindparam("org"),
-    deliveries.c.uid.in_(bindparam("uids", expanding=True)),
+    deliveries.c.uid.in_(UIDS),
     ~exists().where(bulk_items.c.bulk_id == _BULK, bulk_items.c.delivery_id == deliveries.c.id),
 )
 _RECORD = (
@@ -173,6 +155,7 @@ _RECORD = (
     .from_select(["bulk_id", "delivery_id", "org_id", "attempt"], _UNRECORDED)
     .returning(bulk_items.c.delivery_id)
 )
+"""Records the retried deliveries, and returns those that this operation had not retried before."""
 
 
 def _collect(key: int) -> Transaction[tuple[int, int]]:
@@ -184,8 +167,7 @@ def _collect(key: int) -> Transaction[tuple[int, int]]:
         assert succeeded is not None, "the query and retry_succeeded disagree about which retries have ended"
         ended[succeeded].append(delivery)
     for succeeded, items in ended.items():
-        for part in parts(items):
-            yield execute(_MARK_ENDED, key=key, keys=part, new_succeeded=succeeded)
+        yield from execute_in_parts(_MARK_ENDED, "keys", items, key=key, new_succeeded=succeeded)
     return len(ended[True]), len(ended[False])
 
 
@@ -201,36 +183,28 @@ def in_flight_of(org_id: UUID, query: BulkInFlight) -> Transaction[list[InFlight
     return [InFlightRetry(delivery, endpoint, state == DeliveryState.PENDING) for delivery, endpoint, state in rows]
 
 
-def _record(key: int, org: int, done: tuple[UUID, ...]) -> Transaction[int]:
-    """Record the retried deliveries. Returns how many of them this operation had not retried before."""
-    new = 0
-    for part in parts(done):
-        new += len((yield execute(_RECORD, bulk=key, org=org, uids=part)))
-    return new
-
-
 _FAILED = (
     select(bulk_items.c.delivery_id)
     .join(bulks, bulks.c.id == bulk_items.c.bulk_id)
     .join(orgs, orgs.c.id == bulks.c.org_id)
     .where(
         IN_ORG,
-        bulks.c.uid == bindparam("bulk"),
+        _NAMED,
         bulk_items.c.succeeded == false(),
         bulk_items.c.delivery_id > bindparam("after"),
     )
     .order_by(bulk_items.c.delivery_id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
-_DELIVERIES = DELIVERY.where(deliveries.c.id.in_(bindparam("keys", expanding=True))).order_by(deliveries.c.id)
+_DELIVERIES = DELIVERY.where(deliveries.c.id.in_(KEYS)).order_by(deliveries.c.id)
 
 
 def failures_of(org_id: UUID, query: BulkFailures, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
-    (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+    (after,) = read_cursor(cursor, KEY_MAX) or (0,)
     yield from bulk(org_id, query.bulk_id)
     rows = yield execute(_FAILED, org=org_id, bulk=query.bulk_id, after=after, limit=limit + 1)
     keys = [row[0] for row in rows]
     if not keys:
         return Page(())
     rows = yield execute(_DELIVERIES, keys=keys[:limit])
-    return Page(tuple(map(delivery_from, rows)), cursors.write(keys[limit - 1]) if len(keys) > limit else None)
+    return Page(tuple(map(delivery_from, rows)), write_cursor(keys[limit - 1]) if len(keys) > limit else None)

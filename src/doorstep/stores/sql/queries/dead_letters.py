@@ -32,13 +32,16 @@ from doorstep.clock import Instant
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import CauseGroup, CauseGroups, Count, DeadLetterFilter, Page
 from doorstep.model.rollup import HOUR
-from doorstep.stores import cursor as cursors
 from doorstep.stores.limits import (
     COUNT_MAX,
     DEAD_LETTERS_COUNTED_MAX,
     GROUP_DEPTH,
     GROUPS_COUNTED_MAX,
     GROUPS_TYPED_MAX,
+    KEY_MAX,
+    read_cursor,
+    read_instant_cursor,
+    write_cursor,
 )
 from doorstep.stores.sql.queries.paging import (
     ENDPOINT_KEY,
@@ -61,7 +64,7 @@ from doorstep.stores.sql.queries.paging import (
     values_of,
 )
 from doorstep.stores.sql.queries.rows import DELIVERY, delivery_from
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, parts
+from doorstep.stores.sql.queries.transaction import KEYS, LIMIT, Row, Transaction, execute, execute_in_parts
 from doorstep.stores.sql.schema import INSTANT, deliveries, endpoints, events
 
 _D = deliveries.c
@@ -82,7 +85,7 @@ class Range(NamedTuple):
 def ranges_of(query: DeadLetterFilter) -> list[Range]:
     """The ranges of the index that contain the matching dead letters."""
     low = max(query.died_from or 0, 0)
-    high = cursors.KEY_MAX if query.died_before is None else max(query.died_before, 0)
+    high = KEY_MAX if query.died_before is None else max(query.died_before, 0)
     if not query.archived:
         return [Range(DeliveryState.DEAD, max(low, query.archived_before), high)]
     old = Range(DeliveryState.DEAD, low, min(high, query.archived_before))
@@ -91,7 +94,7 @@ def ranges_of(query: DeadLetterFilter) -> list[Range]:
 
 def cause_of(query: DeadLetterFilter) -> int | None:
     """The cause to filter by; -1, which matches nothing, for a number that does not fit in the column."""
-    return query.cause if query.cause is None or 0 <= query.cause <= cursors.KEY_MAX else -1
+    return query.cause if query.cause is None or 0 <= query.cause <= KEY_MAX else -1
 
 
 def dead_in(state: DeliveryState, letter: Columns = _D) -> tuple[Condition, ...]:
@@ -108,7 +111,8 @@ def dead_in(state: DeliveryState, letter: Columns = _D) -> tuple[Condition, ...]
 _STATES = (DeliveryState.DEAD, DeliveryState.ARCHIVED)
 _OF_CAUSE = _D.cause == bindparam("cause")
 _OF_ENDPOINT = (_D.endpoint_id > literal_column("0"), _D.endpoint_id == ENDPOINT_KEY)
-_DIED = (_D.settled_at >= bindparam("low", type_=INSTANT), _D.settled_at < bindparam("high", type_=INSTANT))
+_LOW, _HIGH = bindparam("low", type_=INSTANT), bindparam("high", type_=INSTANT)
+_DIED = (_D.settled_at >= _LOW, _D.settled_at < _HIGH)
 
 
 class _Statements(NamedTuple):
@@ -139,7 +143,7 @@ _OF_ONE_CAUSE = {state: _statements(state, _OF_CAUSE) for state in _STATES}
 
 
 def dead_letters(org_id: UUID, query: DeadLetterFilter, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
-    reached = cursors.read_instant(cursor)
+    reached = read_instant_cursor(cursor)
     values, filtered, statements = _values(org_id, query), _is_filtered(query), _statements_for(query)
     found: list[Slice] = []
     for state, low, high in ranges_of(query):
@@ -198,16 +202,15 @@ def cause_groups(org_id: UUID, grouped: CauseGroups, cursor: str | None, limit: 
     next_cause = chosen[-1] if len(causes) > limit else end
     groups = yield from _groups_of(chosen, query, values | {"hops": hops})
     newest_first = sorted(groups.values(), key=lambda group: (group.last_died_at, group.cause), reverse=True)
-    return Page(tuple(newest_first), None if next_cause is None else cursors.write(next_cause))
+    return Page(tuple(newest_first), None if next_cause is None else write_cursor(next_cause))
 
 
 def _cause_values(org_id: UUID, query: DeadLetterFilter, cursor: str | None) -> dict[str, object]:
-    (after,) = cursors.read(cursor, cursors.KEY_MAX) or (-1,)
-    filters = values_of(query.event_type, query.endpoint_id)
-    cause = cause_of(query)
-    if cause is None:
-        return {"org": org_id, "after": after, "last": cursors.KEY_MAX, **filters}
-    return {"org": org_id, "after": max(after, cause - 1), "last": cause, **filters}
+    (after,) = read_cursor(cursor, KEY_MAX) or (-1,)
+    cause, last = cause_of(query), KEY_MAX
+    if cause is not None:
+        after, last = max(after, cause - 1), cause
+    return {"org": org_id, "after": after, "last": last, **values_of(query.event_type, query.endpoint_id)}
 
 
 def _causes(query: DeadLetterFilter, hops: int, values: dict[str, object]) -> Transaction[tuple[set[int], int | None]]:
@@ -243,7 +246,8 @@ def _groups_of(
     for where in ranges_of(query):
         bounds = {"low": where.low, "high": where.high, "depth": depth, "beyond": depth + 1, "causes": chosen}
         rows = [row for row in (yield execute(statements[where.state], **values, **bounds)) if row[1] is not None]
-        newest = yield from _newest([row[1] for row in rows])
+        found = yield from execute_in_parts(_NEWEST, "keys", [row[1] for row in rows])
+        newest = {row[0]: row for row in found}
         for group in (_group(row, newest[row[1]], depth) for row in rows):
             groups[group.cause] = _merged(groups.get(group.cause), group)
     return groups
@@ -279,8 +283,7 @@ def _next_cause(state: DeliveryState, after: Column) -> ScalarSelect[Any]:
 
 
 def _died_of(cause: Column, state: DeliveryState, letter: Columns) -> tuple[Condition, ...]:
-    low, high = (bindparam(edge, type_=BigInteger()) for edge in ("low", "high"))
-    return (*dead_in(state, letter), letter.cause == cause, letter.settled_at >= low, letter.settled_at < high)
+    return (*dead_in(state, letter), letter.cause == cause, letter.settled_at >= _LOW, letter.settled_at < _HIGH)
 
 
 def _causes_in(state: DeliveryState) -> Statement:
@@ -290,8 +293,7 @@ def _causes_in(state: DeliveryState) -> Statement:
     letter = deliveries.alias("letter").c
     within = _died_of(hop.c.cause, state, letter)
     endpoint = select(letter.endpoint_id).where(*within).order_by(letter.settled_at.desc()).limit(1)
-    filtered = select(endpoints.c.id).where(endpoints.c.uid == bindparam("endpoint")).scalar_subquery()
-    return select(hop.c.cause, endpoint.scalar_subquery(), filtered).where(hop.c.cause.is_not(None))
+    return select(hop.c.cause, endpoint.scalar_subquery(), ENDPOINT_KEY).where(hop.c.cause.is_not(None))
 
 
 # -- groups ------------------------------------------------------------------------------------------------
@@ -339,19 +341,11 @@ _CAUSES = {state: _causes_in(state) for state in _STATES}
 _GROUPS = {state: _groups(state) for state in _STATES}
 _GROUPS_OF_TYPE = {state: _groups_of_type(state) for state in _STATES}
 _NEWEST = (
-    select(deliveries.c.id, deliveries.c.uid, deliveries.c.settled_at, endpoints.c.uid)
-    .add_columns(deliveries.c.code, deliveries.c.reason)
-    .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
-    .where(deliveries.c.id.in_(bindparam("keys", expanding=True)))
+    select(_D.id, _D.uid, _D.settled_at, endpoints.c.uid, _D.code, _D.reason)
+    .join(endpoints, endpoints.c.id == _D.endpoint_id)
+    .where(_D.id.in_(KEYS))
 )
-
-
-def _newest(keys: Sequence[int]) -> Transaction[dict[int, Row]]:
-    """The rows of the newest dead letters, by key. The newest dead letter of a group supplies its code and reason."""
-    rows: dict[int, Row] = {}
-    for part in parts(keys):
-        rows |= {row[0]: tuple(row) for row in (yield execute(_NEWEST, keys=part))}
-    return rows
+"""The newest dead letter of a group supplies its code and reason."""
 
 
 def _group(row: Row, newest: Row, depth: int) -> CauseGroup:
@@ -390,7 +384,7 @@ def _hourly() -> Statement:
     letter = deliveries.alias("letter").c
     died = (letter.settled_at >= begin, letter.settled_at < begin + literal(HOUR, BigInteger()))
     within = (*dead_in(DeliveryState.DEAD, letter), letter.cause == bindparam("cause", type_=BigInteger()), *died)
-    entries = select(letter.uid).where(*within).limit(bindparam("limit")).correlate(hour).subquery()
+    entries = select(letter.uid).where(*within).limit(LIMIT).correlate(hour).subquery()
     counted = select(func.count()).select_from(entries).scalar_subquery()
     return select(hour.c.number, counted).order_by(hour.c.number)
 

@@ -12,8 +12,8 @@ from doorstep.model.attempt import Attempt
 from doorstep.model.batch import BatchFilter
 from doorstep.model.delivery import Delivery, DeliveryPayload, DeliveryState, HistoryEntry
 from doorstep.model.listing import Count, DeliveryAttempts, DeliveryHistory, EventDeliveries, Page, RetryQueueFilter
-from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
+from doorstep.stores.limits import ID_MAX, KEY_MAX, read_cursor, read_instant_cursor
 from doorstep.stores.sql.queries.paging import (
     ORG,
     Columns,
@@ -26,7 +26,6 @@ from doorstep.stores.sql.queries.paging import (
     has_type,
     index_scan,
     match_count,
-    merge_slices,
     page_of,
     read_slice,
     values_of,
@@ -42,27 +41,18 @@ from doorstep.stores.sql.queries.rows import (
     delivery_from,
     history_from,
 )
-from doorstep.stores.sql.queries.transaction import Transaction, execute, parts
+from doorstep.stores.sql.queries.transaction import UIDS, Row, Transaction, execute, execute_in_parts, execute_one
 from doorstep.stores.sql.schema import INSTANT, attempts, deliveries, events, history, orgs
 
 _D = deliveries.c
 
-_DELIVERIES = DELIVERY.where(_D.event_id == EVENT_KEY).order_by(_D.id)
-_DELIVERY = DELIVERY.where(IN_ORG, _D.uid == bindparam("delivery"))
-_PAYLOAD = (
-    select(func.coalesce(_D.payload, PAYLOAD), events.c.deleted_at)
-    .select_from(deliveries)
-    .join(events, events.c.id == _D.event_id)
-    .join(orgs, orgs.c.id == _D.org_id)
-    .where(IN_ORG, _D.uid == bindparam("delivery"))
-)
-_NAMED = _D.uid.in_(bindparam("uids", expanding=True))
-_THESE = DELIVERY.where(_D.org_id == ORG, _NAMED)
+_OF_EVENT = DELIVERY.where(_D.event_id == EVENT_KEY).order_by(_D.id)
+_THESE = DELIVERY.where(_D.org_id == ORG, _D.uid.in_(UIDS))
 _PAYLOADS = (
-    select(_D.uid, func.coalesce(_D.payload, PAYLOAD))
+    select(_D.uid, func.coalesce(_D.payload, PAYLOAD), events.c.deleted_at)
     .select_from(deliveries)
     .join(events, events.c.id == _D.event_id)
-    .where(_D.org_id == ORG, _NAMED, events.c.deleted_at.is_(None))
+    .where(_D.org_id == ORG, _D.uid.in_(UIDS))
 )
 _DELIVERY_KEY = (
     select(_D.id, _D.created_at).join(orgs, orgs.c.id == _D.org_id).where(IN_ORG, _D.uid == bindparam("delivery"))
@@ -74,63 +64,52 @@ _HISTORY = HISTORY.where(history.c.delivery_id == bindparam("key")).order_by(his
 
 
 def deliveries_of(org_id: UUID, query: EventDeliveries) -> Transaction[list[Delivery]]:
-    rows = yield execute(_DELIVERIES, org=org_id, event=query.event_id)
-    return [delivery_from(row) for row in rows]
+    return [delivery_from(row) for row in (yield execute(_OF_EVENT, org=org_id, event=query.event_id))]
 
 
 def delivery(org_id: UUID, delivery_id: UUID) -> Transaction[Delivery]:
-    rows = yield execute(_DELIVERY, org=org_id, delivery=delivery_id)
-    if not rows:
-        raise NotFound(f"no delivery {delivery_id}")
-    return delivery_from(rows[0])
+    row = yield from execute_one(_missing(delivery_id), _THESE, org=org_id, uids=[delivery_id])
+    return delivery_from(row)
 
 
 def get_deliveries(org_id: UUID, delivery_ids: Sequence[UUID]) -> Transaction[list[Delivery]]:
-    found: list[Delivery] = []
-    for part in parts(list(dict.fromkeys(delivery_ids))):
-        found += map(delivery_from, (yield execute(_THESE, org=org_id, uids=part)))
-    return found
+    return [delivery_from(row) for row in (yield from execute_in_parts(_THESE, "uids", delivery_ids, org=org_id))]
 
 
 def attempts_of(org_id: UUID, query: DeliveryAttempts) -> Transaction[list[Attempt]]:
     key, _ = yield from _delivery_key(org_id, query.delivery_id)
-    rows = yield execute(_ATTEMPTS, key=key)
-    return [attempt_from(query.delivery_id, row) for row in rows]
+    return [attempt_from(query.delivery_id, row) for row in (yield execute(_ATTEMPTS, key=key))]
 
 
 def history_of(org_id: UUID, query: DeliveryHistory) -> Transaction[list[HistoryEntry]]:
     key, created_at = yield from _delivery_key(org_id, query.delivery_id)
-    rows = yield execute(_HISTORY, key=key)
     accepted = HistoryEntry(created_at, None, DeliveryState.PENDING, 0, notes.ACCEPTED)
-    return [accepted, *map(history_from, rows)]
+    return [accepted, *map(history_from, (yield execute(_HISTORY, key=key)))]
 
 
 def payload(org_id: UUID, delivery_id: UUID) -> Transaction[DeliveryPayload]:
-    rows = yield execute(_PAYLOAD, org=org_id, delivery=delivery_id)
-    if not rows:
-        raise NotFound(f"no delivery {delivery_id}")
-    found, deleted_at = rows[0]
+    _, found, deleted_at = yield from execute_one(_missing(delivery_id), _PAYLOADS, org=org_id, uids=[delivery_id])
     if deleted_at is not None:
-        raise NotFound(notes.no_payload(delivery_id))
+        raise NotFound(f"no payload for delivery {delivery_id}: its event was deleted")
     return DeliveryPayload(delivery_id, bytes(found))
 
 
 def get_payloads(org_id: UUID, delivery_ids: Sequence[UUID]) -> Transaction[list[DeliveryPayload]]:
-    found: list[DeliveryPayload] = []
-    for part in parts(list(dict.fromkeys(delivery_ids))):
-        rows = yield execute(_PAYLOADS, org=org_id, uids=part)
-        found += [DeliveryPayload(delivery_id, bytes(payload)) for delivery_id, payload in rows]
-    return found
+    rows = yield from execute_in_parts(_PAYLOADS, "uids", delivery_ids, org=org_id)
+    return [DeliveryPayload(uid, bytes(found)) for uid, found, deleted_at in rows if deleted_at is None]
 
 
-def _delivery_key(org_id: UUID, delivery_id: UUID) -> Transaction[tuple[int, int]]:
-    rows = yield execute(_DELIVERY_KEY, org=org_id, delivery=delivery_id)
-    if not rows:
-        raise NotFound(f"no delivery {delivery_id}")
-    return rows[0][0], rows[0][1]
+def _delivery_key(org_id: UUID, delivery_id: UUID) -> Transaction[Row]:
+    return (yield from execute_one(_missing(delivery_id), _DELIVERY_KEY, org=org_id, delivery=delivery_id))
 
 
-_FIRST, _LAST = (-1, UUID(int=0)), (cursors.KEY_MAX, UUID(int=cursors.ID_MAX))
+def _missing(delivery_id: UUID) -> str:
+    return f"no delivery {delivery_id}"
+
+
+# -- the retry queue ---------------------------------------------------------------------------------------
+
+_FIRST, _LAST = (-1, UUID(int=0)), (KEY_MAX, UUID(int=ID_MAX))
 _STATES = {None: None, True: DeliveryState.PENDING, False: DeliveryState.IN_PROGRESS}
 
 
@@ -152,7 +131,7 @@ _MATCHING_BY_ENDPOINT = count_per_endpoint(_WITHIN, _matches)
 
 
 def retry_queue(org_id: UUID, query: RetryQueueFilter, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
-    after = cursors.read_instant(cursor) or _FIRST
+    after = read_instant_cursor(cursor) or _FIRST
     values = _values(org_id, query)
     found = yield from read_slice(_QUEUE, after, _LAST, limit, values, filtered=query != RetryQueueFilter())
     return page_of(_QUEUE, [found], limit, delivery_from)
@@ -174,7 +153,9 @@ def _values(org_id: UUID, query: RetryQueueFilter) -> dict[str, object]:
     return {"org": org_id, "state": _STATES[query.waiting], "failed_before": query.failed_before, **filters}
 
 
-_FIRST_BATCH, _LAST_BATCH = UUID(int=0), UUID(int=cursors.ID_MAX)
+# -- batches -----------------------------------------------------------------------------------------------
+
+_FIRST_BATCH, _LAST_BATCH = UUID(int=0), UUID(int=ID_MAX)
 _IS_BATCH: tuple[Condition, ...] = (literal_column("doorstep_deliveries.batch"), _D.deleted_at.is_(None))
 """Exactly the condition BATCHES: otherwise the databases do not use the partial index."""
 _IN_STATE = _D.state == select(bindparam("state", type_=_D.state.type)).scalar_subquery()
@@ -185,11 +166,10 @@ _BATCHES = index_scan((_D.org_id == ORG, *_IS_BATCH, _IN_STATE), (_D.uid,), DELI
 
 
 def list_batches(org_id: UUID, query: BatchFilter, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
-    position = cursors.read(cursor, cursors.ID_MAX)
+    position = read_cursor(cursor, ID_MAX)
     after = (_LAST_BATCH if position is None else UUID(int=position[0]),)
     values = {"org": org_id, **values_of(query.event_type)}
     found: list[Slice] = []
     for state in sorted(query.states):
         found.append((yield from read_slice(_BATCHES, after, (_FIRST_BATCH,), limit, values | {"state": state.value})))
-    rows, end = merge_slices(_BATCHES, found, limit)
-    return Page(tuple(map(delivery_from, rows)), None if end is None else cursors.write(end[0].int))
+    return page_of(_BATCHES, found, limit, delivery_from)

@@ -23,7 +23,7 @@ from doorstep.stores.sql.queries.accounts import add_audit, put_key, put_org
 from doorstep.stores.sql.queries.alerts import delete_config, put_config
 from doorstep.stores.sql.queries.bulk import add_bulk
 from doorstep.stores.sql.queries.endpoints import put_endpoint
-from doorstep.stores.sql.queries.transaction import Transaction, execute
+from doorstep.stores.sql.queries.transaction import LIMIT, Transaction, execute
 from doorstep.stores.sql.schema import variables, workers
 from doorstep.stores.store import Delete, Put
 
@@ -63,7 +63,7 @@ def _put(put: Put, entry: AuditEntry | None) -> Transaction[bool]:
 
 def _delete(delete: Delete, entry: AuditEntry | None) -> Transaction[bool]:
     if isinstance(delete.document, WorkerEntry):
-        return (yield from delete_worker(delete.document))
+        return bool((yield execute(_DELETE, worker=delete.document.name)))
     assert entry is not None, "the audit entry says when an alert setting was removed"
     return (yield from delete_config(delete.document, entry.at))
 
@@ -85,7 +85,9 @@ def is_heartbeat(changes: Sequence[Put | Delete]) -> bool:
     return bool(changes) and all(isinstance(change.document, WorkerEntry) for change in changes)
 
 
-_decode = msgspec.json.Decoder(WorkerEntry)
+# -- workers -----------------------------------------------------------------------------------------------
+
+_decode = msgspec.json.Decoder(WorkerEntry).decode
 
 _W = workers.c
 _PUT = text(
@@ -93,14 +95,9 @@ _PUT = text(
     "ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, document = excluded.document"
 )
 _SEEN = (
-    select(_W.document)
-    .where(_W.seen_at > bindparam("seen_after"))
-    .order_by(_W.seen_at.desc(), _W.name)
-    .limit(bindparam("limit"))
+    select(_W.document).where(_W.seen_at > bindparam("seen_after")).order_by(_W.seen_at.desc(), _W.name).limit(LIMIT)
 )
 _DELETE = delete(workers).where(_W.name == bindparam("worker")).returning(_W.name)
-_OLD = select(_W.name).where(_W.seen_at < bindparam("seen_before")).order_by(_W.seen_at).limit(bindparam("limit"))
-_DELETE_ALL = delete(workers).where(_W.name.in_(bindparam("names", expanding=True))).returning(_W.name)
 
 
 def put_worker(worker: WorkerEntry) -> Transaction[None]:
@@ -110,16 +107,7 @@ def put_worker(worker: WorkerEntry) -> Transaction[None]:
 
 def workers_seen(_: UUID | None, query: Workers) -> Transaction[list[WorkerEntry]]:
     rows = yield execute(_SEEN, seen_after=query.seen_after, limit=query.limit)
-    return [_decode.decode(row[0]) for row in rows]
-
-
-def delete_worker(worker: WorkerEntry) -> Transaction[bool]:
-    return bool((yield execute(_DELETE, worker=worker.name)))
-
-
-def clean_workers(seen_before: Instant, limit: int) -> Transaction[int]:
-    names = [row[0] for row in (yield execute(_OLD, seen_before=seen_before, limit=limit))]
-    return len((yield execute(_DELETE_ALL, names=names))) if names else 0
+    return [_decode(row[0]) for row in rows]
 
 
 # -- declared pipelines ------------------------------------------------------------------------------------

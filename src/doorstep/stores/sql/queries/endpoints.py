@@ -1,4 +1,5 @@
-"""Endpoints and their circuits."""
+"""Endpoints, their circuits, and their health: which endpoints are unhealthy, how long their oldest deliveries have
+been waiting, and how many deliveries from before an instant are waiting."""
 
 from __future__ import annotations
 
@@ -6,47 +7,81 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Executable, String, bindparam, func, insert, literal_column, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Executable,
+    FromClause,
+    ScalarSelect,
+    String,
+    TextClause,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+    union_all,
+    update,
+)
 
+from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.alert import OPERATIONS_ORG, circuit_incident
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Circuit, CircuitChange, CircuitState, Endpoint, EndpointState, Routing
-from doorstep.model.listing import CircuitHistory, EndpointFilter, Page
-from doorstep.stores import cursor as cursors
+from doorstep.model.listing import CircuitHistory, Count, EndpointFilter, Page, UnhealthyEndpoints, WaitingDeliveries
+from doorstep.model.rollup import HOUR
 from doorstep.stores import notes
 from doorstep.stores.incidents import circuit_change_incident, endpoint_change_incident
+from doorstep.stores.limits import ID_MAX, WAITING_EXAMINED_MAX, read_cursor
 from doorstep.stores.sql.queries.accounts import BUMP_VERSION
 from doorstep.stores.sql.queries.alerts import incident_step
-from doorstep.stores.sql.queries.paging import ORG, index_scan, page_of, read_slice
-from doorstep.stores.sql.queries.rows import CIRCUIT, IN_ORG, circuit_from, decode_endpoint, org_key
-from doorstep.stores.sql.queries.transaction import Transaction, execute, parts
-from doorstep.stores.sql.schema import circuit_history, circuits, endpoints, orgs, variables
+from doorstep.stores.sql.queries.paging import ORG, count_up_to, index_scan, page_of, read_slice
+from doorstep.stores.sql.queries.rows import CIRCUIT, CIRCUIT_FIELDS, IN_ORG, circuit_from, decode_endpoint, org_key
+from doorstep.stores.sql.queries.transaction import (
+    LIMIT,
+    UIDS,
+    Transaction,
+    execute,
+    execute_in_parts,
+    execute_one,
+    new_parameters,
+    new_values,
+)
+from doorstep.stores.sql.schema import (
+    DISABLED,
+    HOURS_WITH_DEAD,
+    circuit_history,
+    circuits,
+    counters,
+    deliveries,
+    endpoints,
+    events,
+    orgs,
+    rollups,
+    variables,
+)
+
+_C, _D, _E, _P = circuits.c, deliveries.c, events.c, endpoints.c
+_LIVING = _P.state != literal_column("'deleted'")
+_TROUBLED = or_(_C.state == literal_column("'open'"), _C.state == literal_column("'half_open'"))
+"""Exactly the conditions LIVING and TROUBLED: with parameters, their partial indexes would not be used."""
 
 # -- endpoints ---------------------------------------------------------------------------------------------
 
 _VERSION = select(variables.c.value).where(variables.c.name == "routing")
-_LIVE_ENDPOINTS = (
-    select(endpoints.c.document).where(endpoints.c.state != EndpointState.DELETED.value).order_by(endpoints.c.id)
-)
-_ENDPOINT = select(endpoints.c.document).join(orgs).where(IN_ORG, endpoints.c.uid == bindparam("endpoint"))
-_THESE_ENDPOINTS = (
-    select(endpoints.c.document).join(orgs).where(IN_ORG, endpoints.c.uid.in_(bindparam("uids", expanding=True)))
-)
-_LOCK_ENDPOINT = (
-    select(endpoints.c.id, endpoints.c.org_id, endpoints.c.version, endpoints.c.state)
-    .where(endpoints.c.uid == bindparam("endpoint"))
-    .with_for_update()
-)
+_LIVE_ENDPOINTS = select(_P.document).where(_P.state != EndpointState.DELETED.value).order_by(_P.id)
+_THESE_ENDPOINTS = select(_P.document).join(orgs).where(IN_ORG, _P.uid.in_(UIDS))
+_LOCK_ENDPOINT = select(_P.id, _P.org_id, _P.version, _P.state).where(_P.uid == bindparam("endpoint")).with_for_update()
 _REPLACE_ENDPOINT = (
-    update(endpoints)
-    .where(endpoints.c.id == bindparam("key"))
-    .values({name: bindparam(f"new_{name}") for name in ("state", "version", "document")})
+    update(endpoints).where(_P.id == bindparam("key")).values(new_parameters(("state", "version", "document")))
 )
 _ADD_ENDPOINT = insert(endpoints)
 _SOME_LIVING = (
-    select(endpoints.c.id)
-    .where(endpoints.c.org_id == bindparam("owner"), endpoints.c.state != EndpointState.DELETED.value)
-    .limit(bindparam("limit"))
+    select(_P.id).where(_P.org_id == bindparam("owner"), _P.state != EndpointState.DELETED.value).limit(LIMIT)
 )
 
 
@@ -70,7 +105,7 @@ def put_endpoint(endpoint: Endpoint, expected_version: int | None, limit: int | 
         yield from _check_room(org, limit)
         yield execute(_ADD_ENDPOINT, uid=new.endpoint_id, org_id=org, **fields)
     else:
-        yield execute(_REPLACE_ENDPOINT, key=key, **{f"new_{name}": value for name, value in fields.items()})
+        yield execute(_REPLACE_ENDPOINT, key=key, **new_values(fields))
     yield incident_step(org, endpoint_change_incident(state, new))
     return True
 
@@ -94,64 +129,71 @@ def _lock_endpoint(org: int, endpoint_id: UUID) -> Transaction[tuple[int | None,
 
 
 def endpoint(org_id: UUID, endpoint_id: UUID) -> Transaction[Endpoint]:
-    rows = yield execute(_ENDPOINT, org=org_id, endpoint=endpoint_id)
-    if not rows:
-        raise NotFound(f"no endpoint {endpoint_id}")
-    return decode_endpoint(rows[0][0])
+    row = yield from execute_one(f"no endpoint {endpoint_id}", _THESE_ENDPOINTS, org=org_id, uids=[endpoint_id])
+    return decode_endpoint(row[0])
 
 
 def get_endpoints(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Transaction[list[Endpoint]]:
-    found: list[Endpoint] = []
-    for part in parts(list(dict.fromkeys(endpoint_ids))):
-        found += [decode_endpoint(row[0]) for row in (yield execute(_THESE_ENDPOINTS, org=org_id, uids=part))]
-    return found
+    rows = yield from execute_in_parts(_THESE_ENDPOINTS, "uids", endpoint_ids, org=org_id)
+    return [decode_endpoint(row[0]) for row in rows]
+
+
+_STATE = bindparam("state", type_=String())
+_LIST = index_scan(
+    (_P.org_id == ORG,),
+    (_P.uid,),
+    select(_P.document),
+    (or_(_P.state == _STATE, _STATE.is_(None) & _LIVING),),
+)
+
+
+def list_endpoints(org_id: UUID, query: EndpointFilter, cursor: str | None, limit: int) -> Transaction[Page[Endpoint]]:
+    (reached,) = read_cursor(cursor, ID_MAX) or (0,)
+    after, until = (UUID(int=reached),), (UUID(int=ID_MAX),)
+    found = yield from read_slice(_LIST, after, until, limit, {"org": org_id, "state": query.state})
+    return page_of(_LIST, [found], limit, lambda row: decode_endpoint(row[0]))
 
 
 # -- circuits ----------------------------------------------------------------------------------------------
 
-_OF_ENDPOINT = endpoints.c.uid == bindparam("endpoint")
-_OF_ORG = endpoints.c.org_id == select(orgs.c.id).where(IN_ORG).scalar_subquery()
-_CIRCUIT = CIRCUIT.join(endpoints).where(_OF_ENDPOINT)
-_CIRCUIT_OF_ORG = _CIRCUIT.where(_OF_ORG)
-_CIRCUIT_FIELDS = ("state", "failures", "failing_since", "changed_at", "until", "version")
-_REPLACE_CIRCUIT = (
-    update(circuits)
-    .where(circuits.c.endpoint_id == bindparam("key"))
-    .values({name: bindparam(f"new_{name}") for name in _CIRCUIT_FIELDS})
+_CIRCUITS_ANYWHERE = (
+    CIRCUIT.add_columns(_P.uid).select_from(circuits).join(endpoints, _P.id == _C.endpoint_id).where(_P.uid.in_(UIDS))
 )
+_CIRCUITS = _CIRCUITS_ANYWHERE.join(orgs, orgs.c.id == _P.org_id).where(IN_ORG)
+_REPLACE_CIRCUIT = update(circuits).where(_C.endpoint_id == bindparam("key")).values(new_parameters(CIRCUIT_FIELDS))
 _ADD_CIRCUIT = insert(circuits)
 _ADD_CHANGE = insert(circuit_history)
 _CHANGES = (
     select(circuit_history.c.at, circuit_history.c.old_state, circuit_history.c.new_state, circuit_history.c.reason)
     .join(endpoints)
-    .where(_OF_ENDPOINT)
+    .where(_P.uid == bindparam("endpoint"))
     .order_by(circuit_history.c.version.desc())
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
-_CHANGES_OF_ORG = _CHANGES.where(_OF_ORG)
+_CHANGES_OF_ORG = _CHANGES.where(_P.org_id == ORG)
 _ALL = 2**31 - 1
-
-
 _ORG_ID = select(orgs.c.uid).where(orgs.c.id == bindparam("owner"))
 
 
 def circuit(org_id: UUID | None, endpoint_id: UUID) -> Transaction[Circuit]:
-    statement = _CIRCUIT if org_id is None else _CIRCUIT_OF_ORG
-    rows = yield execute(statement, org=org_id, endpoint=endpoint_id)
-    return circuit_from(endpoint_id, rows[0]) if rows else Circuit(endpoint_id=endpoint_id)
+    found = yield from get_circuits(org_id, [endpoint_id])
+    return found[0] if found else Circuit(endpoint_id=endpoint_id)
+
+
+def get_circuits(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Transaction[list[Circuit]]:
+    statement = _CIRCUITS_ANYWHERE if org_id is None else _CIRCUITS
+    rows = yield from execute_in_parts(statement, "uids", endpoint_ids, org=org_id)
+    return [circuit_from(row[-1], row) for row in rows]
 
 
 def put_circuit(new: Circuit, expected_version: int, reason: str) -> Transaction[bool]:
-    locked = yield execute(_LOCK_ENDPOINT, endpoint=new.endpoint_id)
-    if not locked:
-        raise NotFound(f"no endpoint {new.endpoint_id}")
-    key, org, *_ = locked[0]
+    key, org, *_ = yield from execute_one(f"no endpoint {new.endpoint_id}", _LOCK_ENDPOINT, endpoint=new.endpoint_id)
     old = yield from circuit(None, new.endpoint_id)
     if old.version != expected_version:
         return False
-    fields = {name: getattr(new, name) for name in _CIRCUIT_FIELDS} | {"version": expected_version + 1}
+    fields = {name: getattr(new, name) for name in CIRCUIT_FIELDS} | {"version": expected_version + 1}
     if old.version:
-        yield execute(_REPLACE_CIRCUIT, key=key, **{f"new_{name}": value for name, value in fields.items()})
+        yield execute(_REPLACE_CIRCUIT, key=key, **new_values(fields))
     else:
         yield execute(_ADD_CIRCUIT, endpoint_id=key, org_id=org, **fields)
     if new.state is not old.state:
@@ -168,18 +210,11 @@ def _add_circuit_incident(org: int, old: Circuit, new: Circuit, reason: str) -> 
 
 
 _TROUBLED_COUNTS = (
-    select(circuits.c.state, func.count())
-    .join(endpoints, endpoints.c.id == circuits.c.endpoint_id)
-    .where(
-        or_(circuits.c.state == literal_column("'open'"), circuits.c.state == literal_column("'half_open'")),
-        endpoints.c.state != literal_column("'deleted'"),
-    )
-    .group_by(circuits.c.state)
+    select(_C.state, func.count()).join(endpoints, _P.id == _C.endpoint_id).where(_TROUBLED, _LIVING).group_by(_C.state)
 )
-"""Exactly the conditions TROUBLED and LIVING: with parameters, their partial indexes would not be used."""
-_LIVING_COUNT = select(func.count()).select_from(endpoints).where(endpoints.c.state != literal_column("'deleted'"))
-_CIRCUIT_IN_ORG = circuits.c.org_id == select(orgs.c.id).where(IN_ORG).scalar_subquery()
-_TROUBLED_COUNTS_OF_ORG, _LIVING_COUNT_OF_ORG = _TROUBLED_COUNTS.where(_CIRCUIT_IN_ORG), _LIVING_COUNT.where(_OF_ORG)
+_LIVING_COUNT = select(func.count()).select_from(endpoints).where(_LIVING)
+_TROUBLED_COUNTS_OF_ORG = _TROUBLED_COUNTS.where(_C.org_id == ORG)
+_LIVING_COUNT_OF_ORG = _LIVING_COUNT.where(_P.org_id == ORG)
 
 
 def circuit_counts(org_id: UUID | None) -> Transaction[dict[CircuitState, int]]:
@@ -206,18 +241,125 @@ def circuit_changes(org_id: UUID | None, query: CircuitHistory) -> Transaction[l
     return [CircuitChange(at, CircuitState(old), CircuitState(new), reason) for at, old, new, reason in reversed(rows)]
 
 
-_STATE = bindparam("state", type_=String())
-_LIVING = endpoints.c.state != literal_column(f"'{EndpointState.DELETED}'")
-_LIST = index_scan(
-    (endpoints.c.org_id == ORG,),
-    (endpoints.c.uid,),
-    select(endpoints.c.document),
-    (or_(endpoints.c.state == _STATE, _STATE.is_(None) & _LIVING),),
+# -- waiting deliveries ------------------------------------------------------------------------------------
+
+_OWED_AT = case((_E.deliver_at > _E.created_at, _E.deliver_at), else_=_E.created_at)
+"""The rule of `owed_since` (model/event.py) in SQL."""
+_EXAMINED_FIRST = 8
+
+
+def _first(state: DeliveryState) -> ColumnElement[int]:
+    """The earliest `owed_since` among the deliveries of an endpoint that are due first.
+
+    `owed_since` is never before the delivery's `created_at`, which is in its own row. So the few deliveries that were
+    created first contain the answer, unless they are scheduled for later. Only then are the events of all
+    deliveries read. Always reading all events of 50 endpoints with 200 deliveries each took 9 ms instead of 5 ms on
+    SQLite, and 15 ms instead of 6 ms on PostgreSQL.
+    """
+    due = _due_first(state)
+    few = select(due).order_by(due.c.created_at).limit(_EXAMINED_FIRST).correlate(endpoints).subquery()
+    known = func.min(_OWED_AT) <= func.max(few.c.created_at)
+    return func.coalesce(_owed(few, case((known, func.min(_OWED_AT)))), _owed(due, func.min(_OWED_AT)))
+
+
+def _due_first(state: DeliveryState) -> FromClause:
+    return (
+        select(_D.event_id, _D.created_at)
+        .where(_D.endpoint_id == _P.id, _in_state(state))
+        .order_by(_D.due_at)
+        .limit(WAITING_EXAMINED_MAX)
+        .correlate(endpoints)
+        .subquery()
+    )
+
+
+def _in_state(state: DeliveryState) -> TextClause:
+    """The state is part of the SQL text, because the partial index is not used with a parameter."""
+    return text(f"doorstep_deliveries.state = '{state}'")
+
+
+def _owed(waiting: FromClause, since: ColumnElement[int]) -> ScalarSelect[int]:
+    return select(since).where(_E.id == waiting.c.event_id).correlate(endpoints).scalar_subquery()
+
+
+_OLDEST = (
+    select(_P.uid, _first(DeliveryState.PENDING), _first(DeliveryState.IN_PROGRESS))
+    .select_from(endpoints)
+    .join(orgs, orgs.c.id == _P.org_id)
+    .where(IN_ORG, _P.uid.in_(UIDS))
+)
+_OWN_KEY = select(_P.id).join(orgs, orgs.c.id == _P.org_id).where(IN_ORG, _P.uid == bindparam("endpoint"))
+_WAITING = (
+    select(_D.created_at)
+    .where(_D.endpoint_id == _OWN_KEY.scalar_subquery(), _in_state(DeliveryState.PENDING))
+    .order_by(_D.due_at)
+    .limit(LIMIT)
+    .subquery()
+)
+_COUNT_WAITING = select(
+    func.count(), func.coalesce(func.sum(case((_WAITING.c.created_at < bindparam("created_before"), 1), else_=0)), 0)
+).select_from(_WAITING)
+
+
+def waiting_since(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Transaction[dict[UUID, Instant]]:
+    oldest: dict[UUID, Instant] = {}
+    for uid, *first in (yield from execute_in_parts(_OLDEST, "uids", endpoint_ids, org=org_id)):
+        waiting = [at for at in first if at is not None]
+        oldest |= {uid: min(waiting)} if waiting else {}
+    return oldest
+
+
+def count_waiting(org_id: UUID, query: WaitingDeliveries, limit: int) -> Transaction[Count]:
+    values = {"org": org_id, "endpoint": query.endpoint_id, "created_before": query.created_before}
+    ((examined, older),) = yield execute(_COUNT_WAITING, limit=limit + 1, **values)
+    return count_up_to(limit, examined, older)
+
+
+# -- unhealthy endpoints -----------------------------------------------------------------------------------
+
+_T, _R = counters.c, rollups.c
+_SINCE = bindparam("since", type_=BigInteger())
+_DISABLED = select(_P.uid).where(_P.org_id == ORG, text(DISABLED)).order_by(_P.uid).limit(LIMIT)
+_CIRCUIT_NOT_CLOSED = (
+    select(_P.uid)
+    .select_from(circuits)
+    .join(endpoints, _P.id == _C.endpoint_id)
+    .where(_C.org_id == ORG, _TROUBLED, _LIVING)
+    .order_by(_C.state.desc(), _P.uid)
+    .limit(LIMIT)
+)
+"""Open circuits come before half-open ones."""
+_KEPT = (
+    select(_R.endpoint_id, _R.at)
+    .join(endpoints, _P.id == _R.endpoint_id)
+    .where(_R.org_id == ORG, _R.at >= _SINCE, text(HOURS_WITH_DEAD), _LIVING)
+    .order_by(_R.at.desc())
+    .limit(bindparam("examined"))
+    .subquery("kept")
+)
+_LATELY = (
+    select(_T.endpoint_id, _T.minute - _T.minute % HOUR)
+    .join(endpoints, _P.id == _T.endpoint_id)
+    .where(_T.org_id == ORG, _T.minute >= _SINCE, _T.dead > 0, _LIVING)
+)
+_BOTH = union_all(select(_KEPT), _LATELY).subquery("both")
+_WITH_DEAD_LETTERS = (
+    select(_P.uid)
+    .join(_BOTH, _BOTH.c.endpoint_id == _P.id)
+    .group_by(_P.uid)
+    .order_by(func.max(_BOTH.c.at).desc(), _P.uid)
+    .limit(LIMIT)
 )
 
 
-def list_endpoints(org_id: UUID, query: EndpointFilter, cursor: str | None, limit: int) -> Transaction[Page[Endpoint]]:
-    (reached,) = cursors.read(cursor, cursors.ID_MAX) or (0,)
-    after, until = (UUID(int=reached),), (UUID(int=cursors.ID_MAX),)
-    found = yield from read_slice(_LIST, after, until, limit, {"org": org_id, "state": query.state})
-    return page_of(_LIST, [found], limit, lambda row: decode_endpoint(row[0]))
+def unhealthy(org_id: UUID, query: UnhealthyEndpoints) -> Transaction[list[UUID]]:
+    """An endpoint has at most one roll-up per hour, so `hours * limit` roll-ups belong to at least `limit` endpoints,
+    unless fewer endpoints have roll-ups."""
+    limit = query.limit
+    dead_letters = {"since": query.since, "examined": query.hours * limit}
+    found = [
+        *(yield execute(_DISABLED, org=org_id, limit=limit)),
+        *(yield execute(_CIRCUIT_NOT_CLOSED, org=org_id, limit=limit)),
+        *(yield execute(_WITH_DEAD_LETTERS, org=org_id, limit=limit, **dead_letters)),
+    ]
+    return list(dict.fromkeys(row[0] for row in found))[:limit]

@@ -42,9 +42,8 @@ from doorstep.model.entity import (
 )
 from doorstep.model.listing import Count, Page
 from doorstep.model.outbox import OutboxMessage
-from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
-from doorstep.stores.limits import check_storable, storable
+from doorstep.stores.limits import KEY_MAX, check_storable, read_cursor, storable, write_cursor
 from doorstep.stores.sql.queries.accounts import write_entry
 from doorstep.stores.sql.queries.events import delete_event
 from doorstep.stores.sql.queries.outbox import post
@@ -58,8 +57,19 @@ from doorstep.stores.sql.queries.paging import (
     page_of,
     read_slice,
 )
-from doorstep.stores.sql.queries.rows import org_key
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, parts
+from doorstep.stores.sql.queries.rows import columns_of, fields_from, org_key
+from doorstep.stores.sql.queries.transaction import (
+    KEYS,
+    LIMIT,
+    UIDS,
+    Row,
+    Transaction,
+    execute,
+    execute_in_parts,
+    execute_one,
+    new_parameters,
+    new_values,
+)
 from doorstep.stores.sql.schema import (
     AWAITING,
     FAILED_ENTITY,
@@ -89,7 +99,7 @@ _WRITTEN = ("status", "phase", "data", "error_reason", "metadata", "event_uid", 
 _WRITE = (
     update(entities)
     .where(*_SAME, _E.version == bindparam("expected"))
-    .values(version=_E.version + 1, **{name: bindparam(f"new_{name}") for name in _WRITTEN})
+    .values(version=_E.version + 1, **new_parameters(_WRITTEN))
     .returning(_E.id)
 )
 _ADD_CHANGE = insert(entity_history)
@@ -109,7 +119,17 @@ def put_entity(
     if key is None:
         return False
     if change is not None:
-        yield execute(_ADD_CHANGE, entity_key=key, version=expected_version + 1, org_id=org, **_change_columns(change))
+        yield execute(
+            _ADD_CHANGE,
+            entity_key=key,
+            version=expected_version + 1,
+            org_id=org,
+            at=change.at,
+            old_status=change.old_status,
+            new_status=change.new_status,
+            reason=storable(change.reason),
+            event_uid=change.event_id,
+        )
     yield from post(messages)
     if entry is not None:
         yield from write_entry(org, entry)
@@ -134,14 +154,14 @@ def _add(org: int, entity: Entity, written: dict[str, object]) -> Transaction[in
 
 
 def _write(entity: Entity, expected_version: int, written: dict[str, object]) -> Transaction[int | None]:
-    new = {f"new_{name}": value for name, value in written.items()}
     name = _name(entity.org_id, entity.pipeline, entity.entity_id)
-    rows = yield execute(_WRITE, expected=expected_version, made_at=entity.created_at, **name, **new)
+    values = new_values(written)
+    rows = yield execute(_WRITE, expected=expected_version, made_at=entity.created_at, **name, **values)
     return int(rows[0][0]) if rows else None
 
 
 _DELETE = delete(entities).where(*_SAME, _E.version == bindparam("expected")).returning(_E.id)
-DELETE_HISTORY = delete(entity_history).where(_H.entity_key.in_(bindparam("keys", expanding=True)))
+DELETE_HISTORY = delete(entity_history).where(_H.entity_key.in_(KEYS))
 
 
 def delete_entity(entity: Entity, entry: AuditEntry, arrival: UUID | None) -> Transaction[Moved | None]:
@@ -177,31 +197,10 @@ def _columns(entity: Entity) -> dict[str, object]:
     }
 
 
-def _change_columns(change: EntityChange) -> dict[str, object]:
-    return {
-        "at": change.at,
-        "old_status": change.old_status,
-        "new_status": change.new_status,
-        "reason": storable(change.reason),
-        "event_uid": change.event_id,
-    }
-
-
 # -- reading -----------------------------------------------------------------------------------------------
 
-ENTITY = select(
-    _E.entity_id,
-    _E.pipeline,
-    _E.status,
-    _E.phase,
-    _E.data,
-    _E.error_reason,
-    _E.metadata,
-    _E.event_uid,
-    _E.created_at,
-    _E.changed_at,
-    _E.version,
-)
+_FIELDS = columns_of(Entity, entities, "org_id", event_id=_E.event_uid)
+ENTITY = select(*_FIELDS.values())
 _ONE = ENTITY.where(*_NAMED)
 _HISTORY = (
     select(_H.at, _H.old_status, _H.new_status, _H.reason, _H.event_uid)
@@ -212,17 +211,14 @@ _HISTORY = (
 
 def entity(org_id: UUID, key: tuple[str, str]) -> Transaction[Entity]:
     pipeline, entity_id = key
-    rows = yield execute(_ONE, **_name(org_id, pipeline, entity_id))
-    if not rows:
-        raise NotFound(notes.no_entity(pipeline, entity_id))
-    return entity_from(org_id, rows[0])
+    name = _name(org_id, pipeline, entity_id)
+    return entity_from(org_id, (yield from execute_one(notes.no_entity(pipeline, entity_id), _ONE, **name)))
 
 
 def history_of(org_id: UUID, query: EntityHistory) -> Transaction[list[EntityChange]]:
-    found = yield execute(_KNOWN, **_name(org_id, query.pipeline, query.entity_id))
-    if not found:
-        raise NotFound(notes.no_entity(query.pipeline, query.entity_id))
-    return [EntityChange(*row) for row in (yield execute(_HISTORY, key=found[0][0]))]
+    name = _name(org_id, query.pipeline, query.entity_id)
+    (key,) = yield from execute_one(notes.no_entity(query.pipeline, query.entity_id), _KNOWN, **name)
+    return [EntityChange(*row) for row in (yield execute(_HISTORY, key=key))]
 
 
 def _name(org_id: UUID, pipeline: str, entity_id: str) -> dict[str, object]:
@@ -230,20 +226,11 @@ def _name(org_id: UUID, pipeline: str, entity_id: str) -> dict[str, object]:
 
 
 def entity_from(org_id: UUID, row: Row) -> Entity:
-    return Entity(
-        entity_id=row[0],
-        org_id=org_id,
-        pipeline=row[1],
-        status=row[2],
-        phase=Phase(row[3]),
-        data=msgspec.json.decode(row[4]),
-        error_reason=row[5],
-        metadata=msgspec.json.decode(row[6]),
-        event_id=row[7],
-        created_at=row[8],
-        changed_at=row[9],
-        version=row[10],
-    )
+    fields = fields_from(_FIELDS, row)
+    fields["phase"] = Phase(fields["phase"])
+    for name in ("data", "metadata"):
+        fields[name] = msgspec.json.decode(fields[name])
+    return Entity(org_id=org_id, **fields)
 
 
 # -- lists -------------------------------------------------------------------------------------------------
@@ -275,10 +262,9 @@ _SCANS = {choice: _scan(*choice) for choice in _CHOICES}
 
 
 def list_entities(org_id: UUID, query: EntityFilter, cursor: str | None, limit: int) -> Transaction[Page[Entity]]:
-    check_storable("status", query.status)
-    after = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+    values = _values(org_id, query)
+    after = read_cursor(cursor, KEY_MAX) or (KEY_MAX,)
     scan = _SCANS[query.status is not None, query.archived]
-    values = _values(org_id, query) | {"archived_before": query.archived_before}
     found = yield from read_slice(scan, after, (0,), limit, values, filtered=query.archived is not None)
     return page_of(scan, [found], limit, lambda row: entity_from(org_id, row))
 
@@ -286,9 +272,7 @@ def list_entities(org_id: UUID, query: EntityFilter, cursor: str | None, limit: 
 def _counting(of_status: bool, archived: bool | None) -> Statement:
     """A statement that counts the examined entries, up to `limit`, and how many of them match."""
     matching = [case((and_(true(), *_matching(archived)), 1)).label("matching")]
-    entries = (
-        select(*matching).where(*_within(of_status, archived)).order_by(_E.id).limit(bindparam("limit")).subquery()
-    )
+    entries = select(*matching).where(*_within(of_status, archived)).order_by(_E.id).limit(LIMIT).subquery()
     return select(func.count(), func.count(entries.c.matching)).select_from(entries)
 
 
@@ -296,49 +280,50 @@ _COUNTS = {choice: _counting(*choice) for choice in _CHOICES}
 
 
 def count_entities(org_id: UUID, query: EntityFilter, limit: int) -> Transaction[Count]:
-    check_storable("status", query.status)
-    values = _values(org_id, query) | {"archived_before": query.archived_before, "limit": limit + 1}
-    rows = yield execute(_COUNTS[query.status is not None, query.archived], **values)
+    statement = _COUNTS[query.status is not None, query.archived]
+    rows = yield execute(statement, limit=limit + 1, **_values(org_id, query))
     return count_up_to(limit, *rows[0])
 
 
 def _values(org_id: UUID, query: EntityFilter) -> dict[str, object]:
-    values: dict[str, object] = {"org": org_id, "pipeline": storable(query.pipeline)}
-    return values if query.status is None else values | {"status": query.status}
+    check_storable("status", query.status)
+    return {
+        "org": org_id,
+        "pipeline": storable(query.pipeline),
+        "status": query.status,
+        "archived_before": query.archived_before,
+    }
 
 
 # -- reconciliation and retention --------------------------------------------------------------------------
 
-_KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
-_TARGETS: BindParameter[list[int]] = bindparam("targets", expanding=True)
-_UIDS: BindParameter[list[UUID]] = bindparam("uids", expanding=True)
 _WINDOW = (
     select(_E.id, _E.event_uid)
     .where(*OF_PIPELINE, text(RUNNING), _E.id > bindparam("after"))
     .order_by(_E.id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
-_EVENTS = select(events.c.id, events.c.uid).where(events.c.org_id == ORG, events.c.uid.in_(_UIDS))
+_EVENTS = select(events.c.id, events.c.uid).where(events.c.org_id == ORG, events.c.uid.in_(UIDS))
 _OWED = select(deliveries.c.event_id).where(
-    deliveries.c.event_id.in_(_KEYS), deliveries.c.due_at.is_not(None), deliveries.c.endpoint_id.in_(_TARGETS)
+    deliveries.c.event_id.in_(KEYS),
+    deliveries.c.due_at.is_not(None),
+    deliveries.c.endpoint_id.in_(bindparam("targets", expanding=True)),
 )
-_TARGET_KEYS = select(endpoints.c.id).where(endpoints.c.uid.in_(_UIDS))
-_POSTED = select(outbox.c.uid).where(outbox.c.uid.in_(_UIDS), outbox.c.refused_at.is_(None))
-_ORPHANED = ENTITY.where(_E.id.in_(_KEYS), text(RUNNING)).order_by(_E.id)
-_AWAITING = ENTITY.where(*OF_PIPELINE, text(AWAITING), _E.event_uid.in_(bindparam("uids", expanding=True))).order_by(
-    _E.id
-)
+_TARGET_KEYS = select(endpoints.c.id).where(endpoints.c.uid.in_(UIDS))
+_POSTED = select(outbox.c.uid).where(outbox.c.uid.in_(UIDS), outbox.c.refused_at.is_(None))
+_ORPHANED = ENTITY.where(_E.id.in_(KEYS), text(RUNNING)).order_by(_E.id)
+_AWAITING = ENTITY.where(*OF_PIPELINE, text(AWAITING), _E.event_uid.in_(UIDS)).order_by(_E.id)
 _NEXT_STATUS = select(_E.status).where(*OF_PIPELINE, _E.status > bindparam("after")).order_by(_E.status).limit(1)
 _AGED = (
     select(_E.id, _E.created_at, _E.changed_at, _E.phase)
     .where(*OF_PIPELINE, _E.status == _STATUS, _E.id > bindparam("after"))
     .order_by(_E.id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
 _REMOVE = (
     delete(entities)
     .where(
-        _E.id.in_(_KEYS),
+        _E.id.in_(KEYS),
         _E.status == _STATUS,
         _E.phase.in_(bindparam("phases", expanding=True)),
         _E.changed_at < bindparam("before"),
@@ -348,22 +333,21 @@ _REMOVE = (
 _STALE = (
     ENTITY.where(*OF_PIPELINE, text(FAILED_ENTITY), _E.changed_at < bindparam("before"))
     .order_by(_E.changed_at, _E.id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
 
 
 def orphaned(org_id: UUID, query: OrphanedEntities, cursor: str | None, limit: int) -> Transaction[Page[Entity]]:
     """Uses several statements that select by id instead of one join. Without statistics, PostgreSQL executed the join
     as a scan of all deliveries."""
-    (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+    (after,) = read_cursor(cursor, KEY_MAX) or (0,)
     window = yield execute(_WINDOW, org=org_id, pipeline=query.pipeline, after=after, limit=limit)
-    found: list[Entity] = []
-    for part in parts(window):
-        in_progress = yield from _in_progress(org_id, [uid for _, uid in part if uid is not None], query.endpoint_ids)
-        orphans = [key for key, uid in part if uid not in in_progress]
-        rows = (yield execute(_ORPHANED, keys=orphans)) if orphans else []
-        found += [entity_from(org_id, row) for row in rows]
-    return Page(tuple(found), cursors.write(window[-1][0]) if len(window) == limit else None)
+    in_progress = yield from _in_progress(org_id, [uid for _, uid in window if uid is not None], query.endpoint_ids)
+    orphans = [key for key, uid in window if uid not in in_progress]
+    rows = yield from execute_in_parts(_ORPHANED, "keys", orphans)
+    return Page(
+        tuple(entity_from(org_id, row) for row in rows), write_cursor(window[-1][0]) if len(window) == limit else None
+    )
 
 
 def _in_progress(org_id: UUID, event_ids: Sequence[UUID], endpoint_ids: Sequence[UUID]) -> Transaction[set[UUID]]:
@@ -371,28 +355,23 @@ def _in_progress(org_id: UUID, event_ids: Sequence[UUID], endpoint_ids: Sequence
 
     While an event is being forwarded, it may be in both, but there is no moment at which it is in neither.
     """
-    if not event_ids:
-        return set()
-    posted = {row[0] for row in (yield execute(_POSTED, uids=event_ids))}
-    accepted: dict[int, UUID] = dict((yield execute(_EVENTS, org=org_id, uids=event_ids)))
-    targets = [row[0] for row in (yield execute(_TARGET_KEYS, uids=endpoint_ids))] if endpoint_ids else []
-    if not accepted or not targets:
+    posted = {row[0] for row in (yield from execute_in_parts(_POSTED, "uids", event_ids))}
+    accepted: dict[int, UUID] = dict((yield from execute_in_parts(_EVENTS, "uids", event_ids, org=org_id)))
+    targets = [row[0] for row in (yield from execute_in_parts(_TARGET_KEYS, "uids", endpoint_ids))]
+    if not targets:
         return posted
-    owed = yield execute(_OWED, keys=list(accepted), targets=targets)
+    owed = yield from execute_in_parts(_OWED, "keys", accepted, targets=targets)
     return posted | {accepted[row[0]] for row in owed}
 
 
 def awaiting(org_id: UUID, query: AwaitingEntities) -> Transaction[list[Entity]]:
-    found: list[Entity] = []
-    for part in parts(query.event_ids):
-        rows = yield execute(_AWAITING, org=org_id, pipeline=query.pipeline, uids=part)
-        found += [entity_from(org_id, row) for row in rows]
-    return found
+    rows = yield from execute_in_parts(_AWAITING, "uids", query.event_ids, org=org_id, pipeline=query.pipeline)
+    return [entity_from(org_id, row) for row in rows]
 
 
 def stale(org_id: UUID, query: StaleEntities) -> Transaction[list[Entity]]:
-    values = {"org": org_id, "pipeline": query.pipeline, "before": query.dead_before, "limit": query.limit}
-    rows = yield execute(_STALE, **values)
+    before, limit = query.dead_before, query.limit
+    rows = yield execute(_STALE, org=org_id, pipeline=query.pipeline, before=before, limit=limit)
     return [entity_from(org_id, row) for row in rows]
 
 
@@ -414,14 +393,11 @@ def clean_entities(
     limit: int,
 ) -> Transaction[tuple[int, str | None]]:
     names = sorted(phases)
-    (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+    (after,) = read_cursor(cursor, KEY_MAX) or (0,)
     window = yield execute(_AGED, org=org_id, pipeline=pipeline, status=status, after=after, limit=limit)
-    removed = 0
-    for part in parts([key for key, _, changed_at, phase in window if changed_at < before and phase in names]):
-        # The statement checks the conditions again, so that an entity that was retried meanwhile is kept.
-        gone = [row[0] for row in (yield execute(_REMOVE, keys=part, status=status, phases=names, before=before))]
-        if gone:
-            yield execute(DELETE_HISTORY, keys=gone)
-        removed += len(gone)
+    old = [key for key, _, changed_at, phase in window if changed_at < before and phase in names]
+    # The statement checks the conditions again, so that an entity that was retried meanwhile is kept.
+    removed = yield from execute_in_parts(_REMOVE, "keys", old, status=status, phases=names, before=before)
+    yield from execute_in_parts(DELETE_HISTORY, "keys", [row[0] for row in removed])
     more = len(window) == limit and window[-1][1] < before
-    return removed, cursors.write(window[-1][0]) if more else None
+    return len(removed), write_cursor(window[-1][0]) if more else None

@@ -1,4 +1,4 @@
-"""Events: lists, the inbox, counts, and deletion."""
+"""Events: lists, the inbox and its acknowledgement, counts, and deletion."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from sqlalchemy import String, and_, bindparam, case, delete, func, null, or_, s
 
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.claim import Moved
+from doorstep.model.claim import Moved, StatusChange
 from doorstep.model.delivery import DEAD_STATES, DeliveryState
 from doorstep.model.event import EventStatus, EventSummary, EventView
 from doorstep.model.listing import Count, EventFilter, InboxFilter, Page
 from doorstep.model.outbox import summary_of_message, view_of_message
 from doorstep.model.record import earliest_id
-from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
-from doorstep.stores.limits import INBOX_BYTES_MAX, count_within
+from doorstep.stores.limits import ID_MAX, INBOX_BYTES_MAX, count_within, read_cursor
 from doorstep.stores.sql.queries.accounts import write_entry
 from doorstep.stores.sql.queries.actions import CANCEL, DELETE
 from doorstep.stores.sql.queries.figures import add_counters
@@ -26,11 +25,13 @@ from doorstep.stores.sql.queries.moves import MOVER, Mover, move, ordering_locks
 from doorstep.stores.sql.queries.outbox import pending_messages
 from doorstep.stores.sql.queries.paging import (
     ORG,
+    Columns,
     Condition,
     IndexScan,
     Position,
     Statement,
     count_up_to,
+    cursor_of,
     entry_count,
     has_type,
     index_scan,
@@ -47,12 +48,22 @@ from doorstep.stores.sql.queries.rows import (
     retrying_of,
     view_from,
 )
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, execute_on_postgres, parts
+from doorstep.stores.sql.queries.transaction import (
+    KEYS,
+    LIMIT,
+    UIDS,
+    Row,
+    Transaction,
+    execute,
+    execute_in_parts,
+    execute_on_postgres,
+    execute_one,
+)
 from doorstep.stores.sql.schema import FAILED, INBOX, deliveries, events, orgs, payloads
 from doorstep.stores.tally import Tally
 
 _E = events.c
-_FIRST, _LAST = UUID(int=0), UUID(int=cursors.ID_MAX)
+_FIRST, _LAST = UUID(int=0), UUID(int=ID_MAX)
 
 # -- all events --------------------------------------------------------------------------------------------
 
@@ -61,11 +72,15 @@ _STATUS = bindparam("status", type_=String())
 SUMMARY = select(
     _E.id, _E.event_type, _E.created_at, _E.correlation_id, _E.status, _E.delivery_count, _E.ended_at
 ).select_from(events)
-_MATCHING = (or_(_STATUS.is_(None), _E.status == _STATUS), has_type(_E.event_type), _E.deleted_at.is_(None))
+
+
+def _matching(event: Columns) -> tuple[Condition, ...]:
+    """The part of the filter that no index applies."""
+    return or_(_STATUS.is_(None), event.status == _STATUS), has_type(event.event_type), event.deleted_at.is_(None)
 
 
 def _scan(*within: Condition, newest_first: bool) -> IndexScan:
-    return index_scan((_IN_ORG, *within), (_E.uid,), SUMMARY, _MATCHING, newest_first=newest_first)
+    return index_scan((_IN_ORG, *within), (_E.uid,), SUMMARY, _matching(_E), newest_first=newest_first)
 
 
 _NEWEST, _OLDEST = _scan(newest_first=True), _scan(newest_first=False)
@@ -78,7 +93,7 @@ def list_events(org_id: UUID, query: EventFilter, cursor: str | None, limit: int
     scan = _scan_for(query)
     rows, end = merge_slices(scan, [(yield from read_slice(scan, after, until, limit, values))], limit)
     retrying = yield from retrying_of([row[0] for row in rows])
-    return Page(tuple(_summary(row, retrying[row[0]]) for row in rows), _cursor(end))
+    return Page(tuple(_summary(row, retrying[row[0]]) for row in rows), cursor_of(end))
 
 
 def _scan_for(query: EventFilter) -> IndexScan:
@@ -98,12 +113,8 @@ def _span(query: EventFilter, cursor: str | None) -> tuple[Position, Position]:
 
 
 def _reached(cursor: str | None) -> UUID | None:
-    position = cursors.read(cursor, cursors.ID_MAX)
+    position = read_cursor(cursor, ID_MAX)
     return None if position is None else UUID(int=position[0])
-
-
-def _cursor(end: Position | None) -> str | None:
-    return None if end is None else cursors.write(end[0].int)
 
 
 def _summary(row: Row, retrying: Retrying) -> EventSummary:
@@ -115,22 +126,16 @@ def _summary(row: Row, retrying: Retrying) -> EventSummary:
         correlation_id=correlation_id,
         status=EventStatus(status),
         deliveries=delivery_count,
-        retry_attempts=retrying.retry_attempts,
-        last_retry_at=retrying.last_retry_at,
         failed_at=ended_at if status == EventStatus.FAILED else None,
-        next_retry_at=retrying.next_retry_at,
+        **retrying._asdict(),
     )
 
 
-_THESE = SUMMARY.add_columns(_E.uid).where(
-    _IN_ORG, _E.uid.in_(bindparam("uids", expanding=True)), _E.deleted_at.is_(None)
-)
+_THESE = SUMMARY.add_columns(_E.uid).where(_IN_ORG, _E.uid.in_(UIDS), _E.deleted_at.is_(None))
 
 
 def get_summaries(org_id: UUID, event_ids: Sequence[UUID]) -> Transaction[list[EventSummary]]:
-    found: list[Row] = []
-    for part in parts(list(dict.fromkeys(event_ids))):
-        found += yield execute(_THESE, org=org_id, uids=part)
+    found = yield from execute_in_parts(_THESE, "uids", event_ids, org=org_id)
     retrying = yield from retrying_of([row[0] for row in found])
     missing = set(event_ids) - {row[-1] for row in found}
     posted = (yield from pending_messages(org_id, list(missing))) if missing else []
@@ -139,21 +144,16 @@ def get_summaries(org_id: UUID, event_ids: Sequence[UUID]) -> Transaction[list[E
 
 # -- one event ---------------------------------------------------------------------------------------------
 
-_EVENT = EVENT_WITH_STATUS.join(orgs, orgs.c.id == events.c.org_id).where(
-    IN_ORG, events.c.uid == bindparam("event"), events.c.deleted_at.is_(None)
-)
+_NAMED = (IN_ORG, _E.uid == bindparam("event"), _E.deleted_at.is_(None))
+_EVENT = EVENT_WITH_STATUS.join(orgs, orgs.c.id == _E.org_id).where(*_NAMED)
 
 
 def event(org_id: UUID, event_id: UUID) -> Transaction[EventView]:
     rows = yield execute(_EVENT, org=org_id, event=event_id)
-    if not rows:
-        return (yield from _posted_event(org_id, event_id))
-    key = rows[0][-4]
-    retrying = yield from retrying_of([key])
-    return view_from(org_id, rows[0], retrying[key])
-
-
-def _posted_event(org_id: UUID, event_id: UUID) -> Transaction[EventView]:
+    if rows:
+        key = rows[0][-4]
+        retrying = yield from retrying_of([key])
+        return view_from(org_id, rows[0], retrying[key])
     for message in (yield from pending_messages(org_id, [event_id])):
         return view_of_message(message)
     raise NotFound(f"no event {event_id}")
@@ -166,7 +166,7 @@ _SIZE = func.coalesce(func.length(_E.payload), _LONG_SIZE)
 SIZED = select(_SIZE, _E.id).select_from(events)
 _WAITING = index_scan((_IN_ORG, text(INBOX)), (_E.uid,), SIZED)
 _FAILED = index_scan((_IN_ORG, text(FAILED)), (_E.uid,), SIZED)
-_EVENTS = EVENT_WITH_STATUS.where(_E.id.in_(bindparam("keys", expanding=True)))
+_EVENTS = EVENT_WITH_STATUS.where(_E.id.in_(KEYS))
 
 
 def inbox(org_id: UUID, query: InboxFilter, cursor: str | None, limit: int) -> Transaction[Page[EventView]]:
@@ -176,10 +176,33 @@ def inbox(org_id: UUID, query: InboxFilter, cursor: str | None, limit: int) -> T
     rows, end = merge_slices(scan, [found], min(limit, count_within((row[0] for row in found.rows), INBOX_BYTES_MAX)))
     keys = [row[1] for row in rows]
     retrying = yield from retrying_of(keys)
-    views: list[EventView] = []
-    for part in parts(keys):
-        views += [view_from(org_id, row, retrying[row[-4]]) for row in (yield execute(_EVENTS, keys=part))]
-    return Page(tuple(sorted(views, key=lambda view: view.event.event_id)), _cursor(end))
+    views = [view_from(org_id, row, retrying[row[-4]]) for row in (yield from execute_in_parts(_EVENTS, "keys", keys))]
+    return Page(tuple(sorted(views, key=lambda view: view.event.event_id)), cursor_of(end))
+
+
+_LOCK_EVENT = (
+    select(_E.id, _E.org_id, _E.correlation_id, _E.status, _E.delivery_count)
+    .join(orgs, orgs.c.id == _E.org_id)
+    .where(*_NAMED)
+    .with_for_update(of=events)
+)
+_ACKNOWLEDGE = (
+    update(events).where(_E.id == bindparam("key")).values(status=EventStatus.DELIVERED.value, ended_at=bindparam("at"))
+)
+
+
+def acknowledge(org_id: UUID, event_id: UUID, now: Instant) -> Transaction[StatusChange]:
+    row = yield from execute_one(f"no event {event_id}", _LOCK_EVENT, org=org_id, event=event_id)
+    key, org, correlation_id, status, delivery_count = row
+    if delivery_count:
+        raise Conflict(f"event {event_id} is delivered to endpoints; only inbox events can be acknowledged")
+    change = StatusChange(event_id, org_id, correlation_id, EventStatus(status), EventStatus.DELIVERED)
+    if status == EventStatus.RECEIVED:
+        tally = Tally()
+        tally.statuses([(org, change)])
+        yield execute(_ACKNOWLEDGE, key=key, at=now)
+        yield from add_counters(tally, now)
+    return change
 
 
 # -- counting ----------------------------------------------------------------------------------------------
@@ -191,13 +214,8 @@ def _counted(*within: Condition) -> Statement:
     after, until = (bindparam(edge, type_=_E.uid.type) for edge in ("after", "until"))
     needed = (_E.event_type, _E.status, _E.deleted_at)
     span = (_IN_ORG, *within, _E.uid >= after, _E.uid < until)
-    entries = select(*needed).where(*span).order_by(_E.uid).limit(bindparam("limit")).subquery()
-    matches = and_(
-        or_(_STATUS.is_(None), entries.c.status == _STATUS),
-        has_type(entries.c.event_type),
-        entries.c.deleted_at.is_(None),
-    )
-    return select(func.count(), func.count(case((matches, 1)))).select_from(entries)
+    entries = select(*needed).where(*span).order_by(_E.uid).limit(LIMIT).subquery()
+    return select(func.count(), func.count(case((and_(*_matching(entries.c)), 1)))).select_from(entries)
 
 
 _COUNT, _COUNT_FAILED = _counted(), _counted(text(FAILED))
@@ -228,23 +246,17 @@ def count_inbox(org_id: UUID, query: InboxFilter, limit: int) -> Transaction[Cou
 _ITS_DELIVERIES = MOVER.where(deliveries.c.event_id == EVENT_KEY, deliveries.c.deleted_at.is_(None))
 _LOCK_ITS_GROUPS = ordering_locks(_ITS_DELIVERIES)
 _LOCK_DELIVERIES = _ITS_DELIVERIES.order_by(deliveries.c.id).with_for_update(of=deliveries)
-_LOCK_EVENT = (
-    select(events.c.id)
-    .join(orgs, orgs.c.id == events.c.org_id)
-    .where(IN_ORG, events.c.uid == bindparam("event"), events.c.deleted_at.is_(None))
-    .with_for_update(of=events)
-)
-_AT = bindparam("at", type_=events.c.deleted_at.type)
+_AT = bindparam("at", type_=_E.deleted_at.type)
 _ERASE = (
     update(events)
-    .where(events.c.id == bindparam("key"))
+    .where(_E.id == bindparam("key"))
     .values(
         deleted_at=_AT,
-        ended_at=case((events.c.delivery_count == 0, func.coalesce(events.c.ended_at, _AT)), else_=events.c.ended_at),
+        ended_at=case((_E.delivery_count == 0, func.coalesce(_E.ended_at, _AT)), else_=_E.ended_at),
         payload=b"",
         metadata=b"{}",
     )
-    .returning(events.c.org_id, events.c.status)
+    .returning(_E.org_id, _E.status)
 )
 _ERASE_LONG = delete(payloads).where(payloads.c.event_id == bindparam("key"))
 _ERASE_EDITED = (
@@ -260,9 +272,7 @@ def delete_event(org_id: UUID, event_id: UUID, actor: str, now: Instant, reason:
     org = yield from org_key(org_id)
     yield execute_on_postgres(_LOCK_ITS_GROUPS, org=org_id, event=event_id)
     movers = [Mover.of(row) for row in (yield execute(_LOCK_DELIVERIES, org=org_id, event=event_id))]
-    found = yield execute(_LOCK_EVENT, org=org_id, event=event_id)
-    if not found:
-        raise NotFound(f"no event {event_id}")
+    key, *_ = yield from execute_one(f"no event {event_id}", _LOCK_EVENT, org=org_id, event=event_id)
     if any(mover.state is DeliveryState.IN_PROGRESS for mover in movers):
         raise Conflict(notes.in_progress(event_id))
     waiting = [mover for mover in movers if mover.state is DeliveryState.PENDING]
@@ -270,7 +280,7 @@ def delete_event(org_id: UUID, event_id: UUID, actor: str, now: Instant, reason:
     yield from move(waiting, CANCEL, now, notes.deleted(actor), at=now)
     yield from move(letters, DELETE, now, "", at=now)
     changes = yield from update_statuses([(mover, DeliveryState.CANCELLED) for mover in waiting], now)
-    yield from _erase(found[0][0], now)
+    yield from _erase(key, now)
     yield from write_entry(org, notes.deletion_entry(org_id, event_id, actor, now, len(waiting), len(letters), reason))
     yield from unblock_after(waiting, now)
     return Moved(tuple(mover.to(DeliveryState.CANCELLED) for mover in waiting), tuple(changes))

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     ColumnElement,
     CompoundSelect,
     Select,
@@ -35,12 +34,16 @@ from doorstep.model.listing import BusiestEndpoints, FailingEndpoints
 from doorstep.model.rollup import FIGURES, Figures, Point, Span
 from doorstep.stores.sql.queries.rows import IN_ORG
 from doorstep.stores.sql.queries.transaction import (
+    KEYS,
+    LIMIT,
+    UIDS,
+    Row,
     Transaction,
     execute,
     execute_each,
+    execute_in_parts,
     execute_on_postgres,
     execute_on_sqlite,
-    parts,
 )
 from doorstep.stores.sql.schema import ENDPOINT_TOTALS, LIVING, counters, endpoints, orgs, rollups
 from doorstep.stores.store import EndpointKey
@@ -57,7 +60,8 @@ SHARD = f"pg_backend_pid() * {GENERATIONS}"
 def counters_sql(source: str, figures: Sequence[str] = FIGURES) -> str:
     """SQL that adds the rows of `source` to the counters. The rows have the columns of the key, then these figures."""
     added = ", ".join(f"{name} = doorstep_counters.{name} + excluded.{name}" for name in figures)
-    return f"INSERT INTO doorstep_counters ({COUNTER_KEY}, {', '.join(figures)}) {source} ON CONFLICT ({COUNTER_KEY}) DO UPDATE SET {added}"
+    columns = f"{COUNTER_KEY}, {', '.join(figures)}"
+    return f"INSERT INTO doorstep_counters ({columns}) {source} ON CONFLICT ({COUNTER_KEY}) DO UPDATE SET {added}"
 
 
 _VALUES = f"VALUES (:org, :endpoint, :at_minute, {{shard}}, {', '.join(f':{name}' for name in FIGURES)})"
@@ -142,24 +146,22 @@ _OUTDATED = (
     select(*_ROLLUP_KEY)
     .where(_R.span == bindparam("of_span"), _R.at < bindparam("before"))
     .order_by(_R.at, _R.org_id, _R.endpoint_id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
     .with_for_update(skip_locked=True)
     .cte("outdated")
 )
 _DROP = delete(rollups).where(tuple_(*_ROLLUP_KEY).in_(select(_OUTDATED))).returning(_R.at)
 
+# -- sums and series ---------------------------------------------------------------------------------------
 
 _ORG = bindparam("org", type_=BigInteger())
-_KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
-_SPAN: BindParameter[str] = bindparam("of_span")
 _SINCE, _UNTIL = bindparam("since", type_=BigInteger()), bindparam("until", type_=BigInteger())
 _BEGINS_AT = (_T.minute - _T.minute % bindparam("step", type_=BigInteger())).label("at")
-
 
 _Query = CompoundSelect[*tuple[Any, ...]]
 """A query that returns rows of roll-ups, then rows of counters. The caller adds them up, because SQLite would have to
 sort all rows to do so: for 29 days of 50 endpoints that took 4.2 ms instead of 1.5 ms."""
-_KEPT = (_R.span == _SPAN, _R.at >= _SINCE, _R.at < _UNTIL)
+_KEPT = (_R.span == bindparam("of_span"), _R.at >= _SINCE, _R.at < _UNTIL)
 _LATELY = (_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL)
 
 # Each statement selects only the requested figures. The statements are cached: the program uses only a few
@@ -167,19 +169,12 @@ _LATELY = (_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL)
 
 
 @cache
-def _steps_of_all(names: tuple[str, ...]) -> _Query:
-    return _steps_of_owner(names)
-
-
-@cache
-def _steps_of_org(names: tuple[str, ...]) -> _Query:
-    return _steps_of_owner(names, _T.org_id == _ORG)
-
-
-def _steps_of_owner(names: tuple[str, ...], *lately: ColumnElement[bool]) -> _Query:
-    """The roll-ups of one owner, one row per step, and the sums of its counters."""
+def _steps_of_whole_org(names: tuple[str, ...], anywhere: bool) -> _Query:
+    """The roll-ups of one organization, or of all together if `anywhere` is true, one row per step, and the sums of
+    their counters."""
     kept = select(_R.at, *(_R[name] for name in names)).where(_R.org_id == _ORG, _R.endpoint_id == EVERY, *_KEPT)
-    return union_all(kept, _sums(select(_BEGINS_AT).where(*lately, *_LATELY), counters, names))
+    lately = select(_BEGINS_AT).where(*_LATELY)
+    return union_all(kept, _sums(lately if anywhere else lately.where(_T.org_id == _ORG), counters, names))
 
 
 @cache
@@ -200,11 +195,11 @@ def _of_endpoints(anywhere: bool) -> tuple[Select[*tuple[Any, ...]], Select[*tup
     endpoints are joined to obtain their organizations, because the keys of both tables begin with the organization."""
     kept, lately = select(_R.endpoint_id), select(_T.endpoint_id)
     if anywhere:
-        kept = kept.join(endpoints, and_(_E.id == _R.endpoint_id, _E.org_id == _R.org_id)).where(_E.id.in_(_KEYS))
-        lately = lately.join(endpoints, and_(_E.id == _T.endpoint_id, _E.org_id == _T.org_id)).where(_E.id.in_(_KEYS))
+        kept = kept.join(endpoints, and_(_E.id == _R.endpoint_id, _E.org_id == _R.org_id)).where(_E.id.in_(KEYS))
+        lately = lately.join(endpoints, and_(_E.id == _T.endpoint_id, _E.org_id == _T.org_id)).where(_E.id.in_(KEYS))
     else:
-        kept = kept.where(_R.org_id == _ORG, _R.endpoint_id.in_(_KEYS))
-        lately = lately.where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS))
+        kept = kept.where(_R.org_id == _ORG, _R.endpoint_id.in_(KEYS))
+        lately = lately.where(_T.org_id == _ORG, _T.endpoint_id.in_(KEYS))
     return kept.where(*_KEPT), lately.where(*_LATELY)
 
 
@@ -215,7 +210,7 @@ def _sums(found: Select[*tuple[Any, ...]], table: Table, names: Sequence[str]) -
 
 
 _ORG_KEY = select(orgs.c.id).where(IN_ORG)
-_KEYS_ANYWHERE = select(_E.uid, _E.id).where(_E.uid.in_(bindparam("uids", expanding=True)))
+_KEYS_ANYWHERE = select(_E.uid, _E.id).where(_E.uid.in_(UIDS))
 _ENDPOINT_KEYS = _KEYS_ANYWHERE.join(orgs, orgs.c.id == _E.org_id).where(IN_ORG)
 _CUSTOM_PLAN = text("SET LOCAL plan_cache_mode = force_custom_plan")
 """Prevents PostgreSQL from using a generic plan, which fits any list of endpoints: it reads all rows of the
@@ -251,14 +246,10 @@ def _sum_of_whole(org_id: UUID | None, ranges: Sequence[Part], names: tuple[str,
 def _sum_of_each(
     org_id: UUID | None, endpoint_ids: Sequence[UUID], ranges: Sequence[Part], names: tuple[str, ...]
 ) -> Transaction[dict[UUID | None, Figures]]:
-    statement, org = _sums_of_endpoints(names, org_id is None), (yield from _key_of(org_id))
-    keys = yield from _keys_of(org_id, endpoint_ids)
-    yield execute_on_postgres(_CUSTOM_PLAN)
+    keys, rows = yield from _read_each(_sums_of_endpoints(names, org_id is None), org_id, endpoint_ids, ranges)
     sums: dict[int, tuple[int, ...]] = {}
-    for part in parts(list(keys.values())):
-        for one in ranges:
-            for row in (yield execute(statement, org=org, keys=part, **_bounds(*one))):
-                _add(sums, row[0], row[1:])
+    for row in rows:
+        _add(sums, row[0], row[1:])
     found = {key: _named(names, values) for key, values in sums.items()}
     return {one: found.get(keys.get(one, _NO_KEY), Figures()) for one in endpoint_ids}
 
@@ -280,9 +271,9 @@ def series(
 
 
 def _steps_of_whole(org_id: UUID | None, part: Part, names: tuple[str, ...]) -> Transaction[_Steps]:
-    statement = _steps_of_all(names) if org_id is None else _steps_of_org(names)
+    org = yield from _key_of(org_id)
     steps: _Steps = {}
-    for row in (yield execute(statement, org=(yield from _key_of(org_id)), **_bounds(*part))):
+    for row in (yield execute(_steps_of_whole_org(names, org_id is None), org=org, **_bounds(*part))):
         _add(steps, row[0], row[1:])
     if org_id is None:
         for at, values in (yield from _steps_of_whole(OPERATIONS_ORG, part, names)).items():
@@ -296,14 +287,25 @@ def _steps_of_whole(org_id: UUID | None, part: Part, names: tuple[str, ...]) -> 
 def _steps_of_each(
     org_id: UUID | None, endpoint_ids: Sequence[UUID], part: Part, names: tuple[str, ...]
 ) -> Transaction[dict[UUID | None, _Steps]]:
-    statement, org = _steps_of_endpoints(names, org_id is None), (yield from _key_of(org_id))
-    keys = yield from _keys_of(org_id, endpoint_ids)
-    yield execute_on_postgres(_CUSTOM_PLAN)
+    keys, rows = yield from _read_each(_steps_of_endpoints(names, org_id is None), org_id, endpoint_ids, [part])
     steps: dict[int, _Steps] = {key: {} for key in keys.values()}
-    for some in parts(list(keys.values())):
-        for row in (yield execute(statement, org=org, keys=some, **_bounds(*part))):
-            _add(steps[row[0]], row[1], row[2:])
+    for row in rows:
+        _add(steps[row[0]], row[1], row[2:])
     return {one: steps[keys[one]] if one in keys else {} for one in endpoint_ids}
+
+
+def _read_each(
+    statement: _Query, org_id: UUID | None, endpoint_ids: Sequence[UUID], ranges: Sequence[Part]
+) -> Transaction[tuple[dict[UUID, int], list[Row]]]:
+    """The keys of endpoints, and the rows of a statement about them."""
+    org = yield from _key_of(org_id)
+    known = _KEYS_ANYWHERE if org_id is None else _ENDPOINT_KEYS
+    keys: dict[UUID, int] = dict((yield from execute_in_parts(known, "uids", endpoint_ids, org=org_id)))
+    yield execute_on_postgres(_CUSTOM_PLAN)
+    rows: list[Row] = []
+    for part in ranges:
+        rows += yield from execute_in_parts(statement, "keys", keys.values(), org=org, **_bounds(*part))
+    return keys, rows
 
 
 def _points(steps: _Steps, names: tuple[str, ...]) -> list[Point]:
@@ -332,19 +334,11 @@ def _key_of(org_id: UUID | None) -> Transaction[int]:
     return rows[0][0] if rows else _NO_KEY
 
 
-def _keys_of(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Transaction[dict[UUID, int]]:
-    keys: dict[UUID, int] = {}
-    for part in parts(list(dict.fromkeys(endpoint_ids))):
-        known = _KEYS_ANYWHERE if org_id is None else _ENDPOINT_KEYS
-        keys |= dict((yield execute(known, org=org_id, uids=part)))
-    return keys
-
-
 def _bounds(span: Span, since: Instant, until: Instant) -> dict[str, object]:
     return {"of_span": span, "step": span.length, "since": since, "until": until}
 
 
-_LIMIT: BindParameter[int] = bindparam("limit")
+# -- the busiest and the failing endpoints -----------------------------------------------------------------
 
 
 def _live_only(rows: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
@@ -360,7 +354,7 @@ _BUSIEST_KEPT = (
         select(_R.endpoint_id, _R.deliveries).join(endpoints, _E.id == _R.endpoint_id).where(text(ENDPOINT_TOTALS))
     )
     .order_by(_R.deliveries.desc())
-    .limit(_LIMIT)
+    .limit(LIMIT)
     .subquery("kept")
 )
 _BUSIEST_LATELY = select(_T.endpoint_id, _T.deliveries).where(_T.deliveries > 0)
@@ -371,7 +365,7 @@ _BUSIEST = (
     .group_by(_E.id, _E.uid)
     .having(_MADE > 0)
     .order_by(_MADE.desc(), _E.uid)
-    .limit(_LIMIT)
+    .limit(LIMIT)
 )
 
 

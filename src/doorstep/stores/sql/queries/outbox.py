@@ -16,32 +16,35 @@ from doorstep.stores import notes
 from doorstep.stores.limits import OUTBOX_BYTES_MAX, count_within
 from doorstep.stores.sql.outbox_insert import COLUMNS, values_of
 from doorstep.stores.sql.queries.accounts import add_audit
-from doorstep.stores.sql.queries.rows import IN_ORG
-from doorstep.stores.sql.queries.transaction import Row, Transaction, Values, execute, execute_each, parts
+from doorstep.stores.sql.queries.rows import IN_ORG, columns_of, fields_from
+from doorstep.stores.sql.queries.transaction import (
+    LIMIT,
+    UIDS,
+    Row,
+    Transaction,
+    execute,
+    execute_each,
+    execute_in_parts,
+)
 from doorstep.stores.sql.schema import FORWARDABLE, events, orgs
 from doorstep.stores.sql.schema import outbox as outbox_rows
 
 _decode_options = msgspec.json.Decoder(OutboxOptions).decode
 
 _O = outbox_rows.c
-_UIDS = _O.uid.in_(bindparam("uids", expanding=True))
-
-_MESSAGE = select(
-    _O.uid, _O.org_uid, _O.event_type, _O.payload, _O.created_at, _O.options, _O.refused_at, _O.refusal
-).select_from(outbox_rows)
+_FIELDS = columns_of(OutboxMessage, outbox_rows, "flaw", event_id=_O.uid, org_id=_O.org_uid)
+_MESSAGE = select(*_FIELDS.values()).select_from(outbox_rows)
 _ABOVE = _O.id > bindparam("floor")
-_SIZES = (
-    select(_O.id, func.length(_O.payload)).where(text(FORWARDABLE), _ABOVE).order_by(_O.id).limit(bindparam("limit"))
-)
+_SIZES = select(_O.id, func.length(_O.payload)).where(text(FORWARDABLE), _ABOVE).order_by(_O.id).limit(LIMIT)
 _FIRST = _MESSAGE.where(text(FORWARDABLE), _ABOVE, _O.id <= bindparam("last")).order_by(_O.id)
-_REJECTED = _MESSAGE.where(_O.refused_at.is_not(None)).order_by(_O.id).limit(bindparam("limit"))
-_IS_REJECTED = (_UIDS, _O.refused_at.is_not(None))
+_REJECTED = _MESSAGE.where(_O.refused_at.is_not(None)).order_by(_O.id).limit(LIMIT)
+_IS_REJECTED = (_O.uid.in_(UIDS), _O.refused_at.is_not(None))
 _LOCK_REJECTED = _MESSAGE.where(*_IS_REJECTED).order_by(_O.id).with_for_update()
-_REQUEUE = update(outbox_rows).where(*_IS_REJECTED).values(refused_at=null(), refusal=null())
-_DISCARD = delete(outbox_rows).where(*_IS_REJECTED)
-_KNOWN_ORGS = select(orgs.c.uid).where(orgs.c.uid.in_(bindparam("uids", expanding=True)))
+REQUEUE = update(outbox_rows).where(*_IS_REJECTED).values(refused_at=null(), refusal=null())
+DISCARD = delete(outbox_rows).where(*_IS_REJECTED)
+_KNOWN_ORGS = select(orgs.c.uid).where(orgs.c.uid.in_(UIDS))
 _ACCEPTED = exists().where(events.c.org_id == orgs.c.id, events.c.uid == _O.uid)
-_PENDING = _MESSAGE.join(orgs, orgs.c.uid == _O.org_uid).where(IN_ORG, _UIDS, ~_ACCEPTED)
+_PENDING = _MESSAGE.join(orgs, orgs.c.uid == _O.org_uid).where(IN_ORG, _O.uid.in_(UIDS), ~_ACCEPTED)
 
 _POST = insert(outbox_rows)
 _REJECT = (
@@ -53,7 +56,7 @@ _REJECT = (
 
 def post(messages: Sequence[OutboxMessage]) -> Transaction[None]:
     """Post messages in the transaction of another verb, such as a pipeline step that starts the next stage."""
-    yield execute_each(_POST, [row_of(message) for message in messages])
+    yield execute_each(_POST, [dict(zip(COLUMNS, values_of(message), strict=True)) for message in messages])
 
 
 def outbox(limit: int) -> Transaction[list[OutboxMessage]]:
@@ -82,61 +85,30 @@ def rejected(_: UUID | None, query: RejectedMessages) -> Transaction[list[Outbox
     return [message_from(row) for row in (yield execute(_REJECTED, limit=query.limit))]
 
 
-def requeue(event_ids: Sequence[UUID], entry: AuditEntry) -> Transaction[list[OutboxMessage]]:
-    return (yield from _change_rejected(_REQUEUE, event_ids, entry))
-
-
-def discard(event_ids: Sequence[UUID], entry: AuditEntry) -> Transaction[list[OutboxMessage]]:
-    return (yield from _change_rejected(_DISCARD, event_ids, entry))
-
-
-def _change_rejected(
+def change_rejected(
     change: Update | Delete, event_ids: Sequence[UUID], entry: AuditEntry
 ) -> Transaction[list[OutboxMessage]]:
-    """Change rejected messages and return them as they were before. They are locked first, so that only one of two
-    concurrent calls changes and returns a message."""
-    found: list[OutboxMessage] = []
-    for part in parts(list(dict.fromkeys(event_ids))):
-        found += [message_from(row) for row in (yield execute(_LOCK_REJECTED, uids=part))]
-        yield execute(change, uids=part)
-    yield from _audit(entry, found)
-    return found
-
-
-def _audit(entry: AuditEntry, done: Sequence[OutboxMessage]) -> Transaction[None]:
-    known: set[UUID] = set()
-    for part in parts(list({message.org_id for message in done})):
-        known |= {org_id for (org_id,) in (yield execute(_KNOWN_ORGS, uids=part))}
-    for one in notes.outbox_entries(entry, done, known):
+    """Requeue or discard rejected messages (REQUEUE, DISCARD), and return them as they were before. They are locked
+    first, so that only one of two concurrent calls changes and returns a message."""
+    found = [message_from(row) for row in (yield from execute_in_parts(_LOCK_REJECTED, "uids", event_ids))]
+    yield from execute_in_parts(change, "uids", event_ids)
+    known = yield from execute_in_parts(_KNOWN_ORGS, "uids", [message.org_id for message in found])
+    for one in notes.outbox_entries(entry, found, {org_id for (org_id,) in known}):
         yield from add_audit(one)
+    return found
 
 
 def pending_messages(org_id: UUID, event_ids: Sequence[UUID]) -> Transaction[list[OutboxMessage]]:
     """The messages of these events that are still in the outbox and have not been accepted."""
-    found: list[OutboxMessage] = []
-    for part in parts(list(dict.fromkeys(event_ids))):
-        found += [message_from(row) for row in (yield execute(_PENDING, org=org_id, uids=part))]
-    return found
-
-
-def row_of(message: OutboxMessage) -> Values:
-    return dict(zip(COLUMNS, values_of(message), strict=True))
+    return [message_from(row) for row in (yield from execute_in_parts(_PENDING, "uids", event_ids, org=org_id))]
 
 
 def message_from(row: Row) -> OutboxMessage:
-    event_id, org_id, event_type, payload, created_at, options, refused_at, refusal = row
-    decoded, flaw = _options_from(options)
-    return OutboxMessage(
-        event_id=event_id,
-        org_id=org_id,
-        event_type=event_type,
-        payload=payload.encode() if isinstance(payload, str) else bytes(payload),
-        created_at=created_at,
-        options=decoded,
-        refused_at=refused_at,
-        refusal=refusal,
-        flaw=flaw,
-    )
+    fields = fields_from(_FIELDS, row)
+    payload = fields["payload"]
+    fields["payload"] = payload.encode() if isinstance(payload, str) else bytes(payload)
+    fields["options"], flaw = _options_from(fields["options"])
+    return OutboxMessage(flaw=flaw, **fields)
 
 
 def _options_from(text: str) -> tuple[OutboxOptions, str | None]:

@@ -30,8 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from doorstep.model.listing import Count, Page
-from doorstep.stores import cursor as cursors
-from doorstep.stores.limits import EXAMINED_MAX, check_storable
+from doorstep.stores.limits import EXAMINED_MAX, check_storable, write_cursor
 from doorstep.stores.sql.queries.transaction import Row, Rows, Transaction, execute
 from doorstep.stores.sql.schema import UID, deliveries, endpoints, events, orgs
 
@@ -105,7 +104,11 @@ def page_of(scan: IndexScan, slices: Sequence[Slice], limit: int, make: Callable
     """One page, merged from slices with the same sort order. It ends at the last position that all slices have
     reached."""
     rows, end = merge_slices(scan, slices, limit)
-    return Page(tuple(make(row) for row in rows), None if end is None else cursors.write(*map(int, end)))
+    return Page(tuple(make(row) for row in rows), cursor_of(end))
+
+
+def cursor_of(end: Position | None) -> str | None:
+    return None if end is None else write_cursor(*map(int, end))
 
 
 def merge_slices(scan: IndexScan, slices: Sequence[Slice], limit: int) -> tuple[list[Row], Position | None]:

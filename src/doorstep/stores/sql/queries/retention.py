@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from msgspec.structs import replace
-from sqlalchemy import BindParameter, Select, bindparam, delete, func, literal_column, select, text
+from sqlalchemy import Column, Select, bindparam, delete, func, literal_column, select, text
+from sqlalchemy.sql.base import Executable
 
 from doorstep.clock import DAY, Instant
 from doorstep.model.claim import Moved
@@ -14,16 +15,26 @@ from doorstep.model.event import EventStatus
 from doorstep.stores import notes
 from doorstep.stores.limits import count_within
 from doorstep.stores.sql.queries.actions import dead_letter_all
-from doorstep.stores.sql.queries.alerts import clean_alerts
-from doorstep.stores.sql.queries.documents import clean_workers
 from doorstep.stores.sql.queries.figures import add_counters
 from doorstep.stores.sql.queries.moves import MOVED, MOVER, Effect, Mover, move, ordering_locks
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, execute_each, execute_on_postgres, parts
+from doorstep.stores.sql.queries.transaction import (
+    KEYS,
+    LIMIT,
+    Row,
+    Transaction,
+    execute,
+    execute_each,
+    execute_in_parts,
+    execute_on_postgres,
+    parts,
+)
 from doorstep.stores.sql.schema import (
     ACKNOWLEDGED,
     EXPIRING,
     FINISHED,
     UNACKNOWLEDGED,
+    alert_configs,
+    alerts,
     attempts,
     audit,
     audit_subjects,
@@ -35,88 +46,95 @@ from doorstep.stores.sql.schema import (
     history,
     idempotency,
     payloads,
+    workers,
 )
 from doorstep.stores.store import Cleaned, Retention
 from doorstep.stores.tally import Tally
 
-_KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
 _D, _H, _I = deliveries.c, circuit_history.c, bulk_items.c
 
 
+def _oldest(at: Column[Any], *key: Column[Any]) -> Select[*tuple[Any, ...]]:
+    """The keys of the rows whose `at` is before a given instant, up to `limit`, oldest first."""
+    return select(*key).where(at < bindparam("before")).order_by(at, *key).limit(LIMIT)
+
+
 def clean(retention: Retention, now: Instant, limit: int) -> Transaction[Cleaned]:
-    removed, settled_before = Cleaned(), retention.settled_before
-    if settled_before:
-        removed = yield from _remove_settled(settled_before, now, limit)
-    removed = replace(removed, idempotency_keys=(yield from _remove_expired_keys(now - DAY, limit)))
+    removed: dict[str, int] = {}
+    if retention.settled_before:
+        removed |= yield from _remove_settled(retention.settled_before, now, limit)
+    removed["idempotency_keys"] = yield from _remove_expired_keys(now - DAY, limit)
     if retention.inbox_before:
-        inbox_events = yield from _remove_events(_UNACKNOWLEDGED_BEFORE, retention.inbox_before, now, limit)
-        removed = replace(removed, inbox_events=inbox_events)
+        removed["inbox_events"] = yield from _remove_events(_UNACKNOWLEDGED_BEFORE, retention.inbox_before, now, limit)
     if retention.audit_before:
-        removed = replace(removed, audit_entries=(yield from _remove_audit_entries(retention.audit_before, limit)))
+        removed["audit_entries"] = yield from _remove_audit_entries(retention.audit_before, limit)
     if retention.alerts_before or retention.silences_before:
-        alerts = yield from clean_alerts(retention.alerts_before, retention.silences_before, limit)
-        removed = replace(removed, alerts=alerts)
+        ended = yield from _remove(_ENDED_ALERTS, _REMOVE_ALERTS, retention.alerts_before, limit)
+        silences = yield from _remove(_ENDED_SILENCES, _REMOVE_SILENCES, retention.silences_before, limit)
+        removed["alerts"] = ended + silences
     if retention.workers_before:
-        removed = replace(removed, workers=(yield from clean_workers(retention.workers_before, limit)))
+        removed["workers"] = yield from _remove(_UNSEEN_WORKERS, _REMOVE_WORKERS, retention.workers_before, limit)
+    return Cleaned(**removed)
+
+
+def _remove_settled(before: Instant, now: Instant, limit: int) -> Transaction[dict[str, int]]:
+    removed = yield from _remove_deliveries(before, now, limit)
+    removed["events"] += yield from _remove_events(_ACKNOWLEDGED_BEFORE, before, now, limit)
+    removed |= yield from _remove_bulks(before, limit)
+    removed["circuit_changes"] = yield from _remove_circuit_changes(before, limit)
     return removed
 
 
-def _remove_settled(before: Instant, now: Instant, limit: int) -> Transaction[Cleaned]:
-    removed = yield from _remove_deliveries(before, now, limit)
-    acknowledged = yield from _remove_events(_ACKNOWLEDGED_BEFORE, before, now, limit)
-    ended = yield from _remove_bulks(before, limit)
-    return Cleaned(
-        deliveries=removed.deliveries,
-        attempts=removed.attempts,
-        events=removed.events + acknowledged,
-        circuit_changes=(yield from _remove_circuit_changes(before, limit)),
-        bulk_items=ended.bulk_items,
-        bulks=ended.bulks,
-    )
+# -- alerts, silences and workers --------------------------------------------------------------------------
+
+_ENDED_ALERTS = _oldest(alerts.c.ended_at, alerts.c.id).where(
+    alerts.c.ended_at.is_not(None), alerts.c.review_at.is_(None)
+)
+_REMOVE_ALERTS = delete(alerts).where(alerts.c.id.in_(KEYS))
+_ENDED_SILENCES = _oldest(alert_configs.c.ends_at, alert_configs.c.id).where(alert_configs.c.ends_at.is_not(None))
+_REMOVE_SILENCES = delete(alert_configs).where(alert_configs.c.id.in_(KEYS))
+_UNSEEN_WORKERS = _oldest(workers.c.seen_at, workers.c.name)
+_REMOVE_WORKERS = delete(workers).where(workers.c.name.in_(bindparam("keys", expanding=True)))
+
+
+def _remove(chosen: Executable, remove: Executable, before: Instant, limit: int) -> Transaction[int]:
+    rows = yield execute(chosen, before=before, limit=limit)
+    yield from execute_in_parts(remove, "keys", [row[0] for row in rows])
+    return len(rows)
 
 
 # -- deliveries, and events without deliveries -------------------------------------------------------------
 
 _REMOVABLE = (
-    select(_D.id, _D.event_id)
-    .where(text(FINISHED), _D.settled_at < bindparam("before"))
-    .order_by(_D.settled_at, _D.id)
-    .limit(bindparam("limit"))
-    .with_for_update(skip_locked=True)
+    _oldest(_D.settled_at, _D.id).add_columns(_D.event_id).where(text(FINISHED)).with_for_update(skip_locked=True)
 )
-_LOCK_EVENTS = select(events.c.id).where(events.c.id.in_(_KEYS)).order_by(events.c.id).with_for_update()
-_COUNT_ATTEMPTS = select(func.count()).where(attempts.c.delivery_id.in_(_KEYS))
-_REMOVE_ATTEMPTS = delete(attempts).where(attempts.c.delivery_id.in_(_KEYS))
-_REMOVE_HISTORY = delete(history).where(history.c.delivery_id.in_(_KEYS))
-_REMOVE_DELIVERIES = delete(deliveries).where(_D.id.in_(_KEYS))
+_LOCK_EVENTS = select(events.c.id).where(events.c.id.in_(KEYS)).order_by(events.c.id).with_for_update()
+_COUNT_ATTEMPTS = select(func.count()).where(attempts.c.delivery_id.in_(KEYS))
+_REMOVE_ATTEMPTS = delete(attempts).where(attempts.c.delivery_id.in_(KEYS))
+_REMOVE_HISTORY = delete(history).where(history.c.delivery_id.in_(KEYS))
+_REMOVE_DELIVERIES = delete(deliveries).where(_D.id.in_(KEYS))
 _REMOVED_EVENT = (events.c.id, events.c.org_id, events.c.status, events.c.deleted_at)
 _REMOVE_EMPTY_EVENTS = (
     delete(events)
-    .where(events.c.id.in_(_KEYS), ~select(_D.id).where(_D.event_id == events.c.id).exists())
+    .where(events.c.id.in_(KEYS), ~select(_D.id).where(_D.event_id == events.c.id).exists())
     .returning(*_REMOVED_EVENT)
 )
-_REMOVE_PAYLOADS = delete(payloads).where(payloads.c.event_id.in_(_KEYS))
+_REMOVE_PAYLOADS = delete(payloads).where(payloads.c.event_id.in_(KEYS))
 
 
-def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Transaction[Cleaned]:
+def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Transaction[dict[str, int]]:
     rows = yield execute(_REMOVABLE, before=settled_before, limit=limit)
-    event_keys = sorted({row[1] for row in rows})
-    attempt_count = event_count = 0
+    keys, event_keys = [row[0] for row in rows], sorted({row[1] for row in rows})
     # Events are locked before their deliveries are removed. Otherwise two cleaners that each remove some deliveries of
     # an event would both still see the other's deliveries, and neither would remove the event.
-    for part in parts(event_keys):
-        yield execute(_LOCK_EVENTS, keys=part)
-    for part in parts([row[0] for row in rows]):
-        attempt_count += (yield execute(_COUNT_ATTEMPTS, keys=part))[0][0]
-        yield execute(_REMOVE_ATTEMPTS, keys=part)
-        yield execute(_REMOVE_HISTORY, keys=part)
-        yield execute(_REMOVE_DELIVERIES, keys=part)
-    for part in parts(event_keys):
-        removed = yield execute(_REMOVE_EMPTY_EVENTS, keys=part)
-        yield execute(_REMOVE_PAYLOADS, keys=[row[0] for row in removed])
-        yield from _count_removed(removed, now)
-        event_count += len(removed)
-    return Cleaned(len(rows), attempt_count, event_count)
+    yield from execute_in_parts(_LOCK_EVENTS, "keys", event_keys)
+    attempt_counts = yield from execute_in_parts(_COUNT_ATTEMPTS, "keys", keys)
+    for statement in (_REMOVE_ATTEMPTS, _REMOVE_HISTORY, _REMOVE_DELIVERIES):
+        yield from execute_in_parts(statement, "keys", keys)
+    removed = yield from execute_in_parts(_REMOVE_EMPTY_EVENTS, "keys", event_keys)
+    yield from execute_in_parts(_REMOVE_PAYLOADS, "keys", [row[0] for row in removed])
+    yield from _count_removed(removed, now)
+    return {"deliveries": len(rows), "attempts": sum(row[0] for row in attempt_counts), "events": len(removed)}
 
 
 def _count_removed(removed: Iterable[Row], now: Instant) -> Transaction[None]:
@@ -130,38 +148,28 @@ def _count_removed(removed: Iterable[Row], now: Instant) -> Transaction[None]:
 
 # -- events of the inbox ---------------------------------------------------------------------------------
 
-_ACKNOWLEDGED_BEFORE = (
-    select(events.c.id)
-    .where(text(ACKNOWLEDGED), events.c.ended_at < bindparam("before"))
-    .order_by(events.c.ended_at, events.c.id)
-    .limit(bindparam("limit"))
-)
+_ACKNOWLEDGED_BEFORE = _oldest(events.c.ended_at, events.c.id).where(text(ACKNOWLEDGED))
 _UNACKNOWLEDGED_BEFORE = (
-    select(events.c.id)
-    .where(text(UNACKNOWLEDGED), events.c.created_at < bindparam("before"))
-    .order_by(events.c.created_at, events.c.id)
-    .limit(bindparam("limit"))
+    _oldest(events.c.created_at, events.c.id)
+    .where(text(UNACKNOWLEDGED))
     .with_for_update(skip_locked=True)  # keeps an event that is being acknowledged at this moment
 )
-_REMOVE_EVENTS = delete(events).where(events.c.id.in_(_KEYS)).returning(*_REMOVED_EVENT)
+_REMOVE_EVENTS = delete(events).where(events.c.id.in_(KEYS)).returning(*_REMOVED_EVENT)
 
 
 def _remove_events(chosen: Select[tuple[int]], before: Instant, now: Instant, limit: int) -> Transaction[int]:
     """Remove inbox events, which have no deliveries."""
-    rows = yield execute(chosen, before=before, limit=limit)
-    for part in parts([row[0] for row in rows]):
-        removed = yield execute(_REMOVE_EVENTS, keys=part)
-        yield execute(_REMOVE_PAYLOADS, keys=part)
-        yield from _count_removed(removed, now)
-    return len(rows)
+    keys = [row[0] for row in (yield execute(chosen, before=before, limit=limit))]
+    removed = yield from execute_in_parts(_REMOVE_EVENTS, "keys", keys)
+    yield from execute_in_parts(_REMOVE_PAYLOADS, "keys", keys)
+    yield from _count_removed(removed, now)
+    return len(keys)
 
 
 # -- idempotency keys ------------------------------------------------------------------------------------
 
 _EXPIRED_KEYS = (
-    select(idempotency.c.org_id, idempotency.c.key)
-    .where(idempotency.c.created_at <= bindparam("before"))
-    .limit(bindparam("limit"))
+    select(idempotency.c.org_id, idempotency.c.key).where(idempotency.c.created_at <= bindparam("before")).limit(LIMIT)
 )
 _REMOVE_KEY = delete(idempotency).where(
     idempotency.c.org_id == bindparam("org_key"),
@@ -178,66 +186,44 @@ def _remove_expired_keys(created_before: Instant, limit: int) -> Transaction[int
 
 # -- bulk operations -------------------------------------------------------------------------------------
 
-_BULKS_BEFORE = (
-    select(bulks.c.id)
-    .where(bulks.c.finished_at < bindparam("before"))
-    .order_by(bulks.c.finished_at, bulks.c.id)
-    .limit(bindparam("limit"))
-    .with_for_update(skip_locked=True)
-)
+_BULKS_BEFORE = _oldest(bulks.c.finished_at, bulks.c.id).with_for_update(skip_locked=True)
 _ITEMS_OF = (
-    select(_I.bulk_id, _I.delivery_id)
-    .where(_I.bulk_id.in_(_KEYS))
-    .order_by(_I.bulk_id, _I.delivery_id)
-    .limit(bindparam("limit"))
+    select(_I.bulk_id, _I.delivery_id).where(_I.bulk_id.in_(KEYS)).order_by(_I.bulk_id, _I.delivery_id).limit(LIMIT)
 )
 _REMOVE_ITEM = delete(bulk_items).where(
     _I.bulk_id == bindparam("bulk_key"), _I.delivery_id == bindparam("delivery_key")
 )
 _REMOVE_EMPTY_BULKS = (
     delete(bulks)
-    .where(bulks.c.id.in_(_KEYS), ~select(_I.bulk_id).where(_I.bulk_id == bulks.c.id).exists())
+    .where(bulks.c.id.in_(KEYS), ~select(_I.bulk_id).where(_I.bulk_id == bulks.c.id).exists())
     .returning(bulks.c.id)
 )
 
 
-def _remove_bulks(before: Instant, limit: int) -> Transaction[Cleaned]:
+def _remove_bulks(before: Instant, limit: int) -> Transaction[dict[str, int]]:
     """An operation may have a million items, so they are removed first, in batches. The operation is removed with the
     last of its items."""
     chosen = [row[0] for row in (yield execute(_BULKS_BEFORE, before=before, limit=limit))]
     items: list[Row] = []
-    removed = 0
     for part in parts(chosen):
         items += yield execute(_ITEMS_OF, keys=part, limit=limit - len(items))
     yield execute_each(_REMOVE_ITEM, [{"bulk_key": bulk, "delivery_key": delivery} for bulk, delivery in items])
-    for part in parts(chosen):
-        removed += len((yield execute(_REMOVE_EMPTY_BULKS, keys=part)))
-    return Cleaned(bulk_items=len(items), bulks=removed)
+    removed = yield from execute_in_parts(_REMOVE_EMPTY_BULKS, "keys", chosen)
+    return {"bulk_items": len(items), "bulks": len(removed)}
 
 
 # -- logs ------------------------------------------------------------------------------------------------
 
 _LATER = circuit_history.alias()
-_CHANGES_BEFORE = (
-    select(_H.endpoint_id, _H.version)
-    .where(
-        _H.at < bindparam("before"),
-        select(_LATER.c.version).where(_LATER.c.endpoint_id == _H.endpoint_id, _LATER.c.version > _H.version).exists(),
-    )
-    .order_by(_H.at, _H.endpoint_id, _H.version)
-    .limit(bindparam("limit"))
+_CHANGES_BEFORE = _oldest(_H.at, _H.endpoint_id, _H.version).where(
+    select(_LATER.c.version).where(_LATER.c.endpoint_id == _H.endpoint_id, _LATER.c.version > _H.version).exists()
 )
 _REMOVE_CHANGE = delete(circuit_history).where(
     _H.endpoint_id == bindparam("endpoint_key"), _H.version == bindparam("change")
 )
-_ENTRIES_BEFORE = (
-    select(audit.c.id, func.length(audit.c.subjects))
-    .where(audit.c.at < bindparam("before"))
-    .order_by(audit.c.at, audit.c.id)
-    .limit(bindparam("limit"))
-)
-_REMOVE_SUBJECTS = delete(audit_subjects).where(audit_subjects.c.audit_id.in_(_KEYS))
-_REMOVE_ENTRIES = delete(audit).where(audit.c.id.in_(_KEYS))
+_ENTRIES_BEFORE = _oldest(audit.c.at, audit.c.id).add_columns(func.length(audit.c.subjects))
+_REMOVE_SUBJECTS = delete(audit_subjects).where(audit_subjects.c.audit_id.in_(KEYS))
+_REMOVE_ENTRIES = delete(audit).where(audit.c.id.in_(KEYS))
 _SUBJECT_CHARACTERS_MAX = 400_000
 """The number of characters in the subjects at which a batch of audit entries ends. It corresponds to about 10,000 ids,
 each of which is a row to remove. Most entries have one id, but an entry may have a thousand; an entry is always removed
@@ -253,9 +239,8 @@ def _remove_circuit_changes(before: Instant, limit: int) -> Transaction[int]:
 def _remove_audit_entries(before: Instant, limit: int) -> Transaction[int]:
     rows = yield execute(_ENTRIES_BEFORE, before=before, limit=limit)
     chosen = [row[0] for row in rows[: count_within((row[1] for row in rows), _SUBJECT_CHARACTERS_MAX)]]
-    for part in parts(chosen):
-        yield execute(_REMOVE_SUBJECTS, keys=part)
-        yield execute(_REMOVE_ENTRIES, keys=part)
+    yield from execute_in_parts(_REMOVE_SUBJECTS, "keys", chosen)
+    yield from execute_in_parts(_REMOVE_ENTRIES, "keys", chosen)
     return len(chosen)
 
 
@@ -271,7 +256,7 @@ _ARCHIVABLE = (
         _D.settled_at < bindparam("before"),
     )
     .order_by(_D.settled_at, _D.id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
     .with_for_update(of=deliveries, skip_locked=True)
 )
 
@@ -297,10 +282,10 @@ _EXPIRED = (
         _WAITS,
     )
     .order_by(events.c.expires_at, events.c.id)
-    .limit(bindparam("limit"))
+    .limit(LIMIT)
 )
-_WAITING = MOVER.where(_D.event_id.in_(_KEYS), _D.state == literal_column("'pending'"))
-_LOCK_THEIR_GROUPS = ordering_locks(select(deliveries).where(_D.event_id.in_(_KEYS)))
+_WAITING = MOVER.where(_D.event_id.in_(KEYS), _D.state == literal_column("'pending'"))
+_LOCK_THEIR_GROUPS = ordering_locks(select(deliveries).where(_D.event_id.in_(KEYS)))
 """Locks the groups of all deliveries of the events, not only of the waiting ones: a delivery that is in progress now
 may be waiting again by the time the waiting ones are locked."""
 _LOCK_WAITING = _WAITING.order_by(_D.id).with_for_update(of=deliveries)
@@ -314,8 +299,6 @@ def expired_events(since: Instant, now: Instant, limit: int) -> Transaction[list
 def expire(event_keys: Sequence[int], code: str, reason: str, now: Instant) -> Transaction[Moved]:
     """An event's `expires_at` never changes, so the events found by `expired_events` are still expired. Only the states
     of their deliveries are read again."""
-    movers: list[Mover] = []
     yield execute_on_postgres(_LOCK_THEIR_GROUPS, keys=event_keys)
-    for part in parts(event_keys):
-        movers += [Mover.of(row) for row in (yield execute(_LOCK_WAITING, keys=part))]
-    return (yield from dead_letter_all(movers, code, reason, now))
+    rows = yield from execute_in_parts(_LOCK_WAITING, "keys", event_keys)
+    return (yield from dead_letter_all([Mover.of(row) for row in rows], code, reason, now))

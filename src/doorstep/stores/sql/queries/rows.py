@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, case, func, select
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, case, func, select
 
 from doorstep.clock import Instant
-from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt, Timings
+from doorstep.model.claim import Lane, Settlement
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
 from doorstep.model.endpoint import Circuit, CircuitState, Endpoint
 from doorstep.model.event import Event, EventStatus, EventView
 from doorstep.model.org import ApiKey, Org, Role
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, parts
+from doorstep.stores.limits import storable
+from doorstep.stores.sql.queries.transaction import KEYS, Row, Transaction, execute_in_parts, execute_one
 from doorstep.stores.sql.schema import (
     NEVER,
     attempts,
@@ -29,6 +31,21 @@ from doorstep.stores.sql.schema import (
     orgs,
     payloads,
 )
+
+FieldColumns = dict[str, ColumnElement[Any]]
+
+
+def columns_of(record: type[Struct], table: Table, *left_out: str, **others: ColumnElement[Any]) -> FieldColumns:
+    """The column of each field of a record, except those `left_out`: one of `others`, or the column of `table` that has
+    the name of the field."""
+    names = [name for name in record.__struct_fields__ if name not in left_out]
+    return {name: others[name] if name in others else table.c[name] for name in names}
+
+
+def fields_from(columns: FieldColumns, row: Row) -> dict[str, Any]:
+    """The fields of a record that was selected with `columns_of`. The row may have more columns after them."""
+    return dict(zip(columns, row, strict=False))
+
 
 decode_endpoint = msgspec.json.Decoder(Endpoint).decode
 decode_org = msgspec.json.Decoder(Org).decode
@@ -54,83 +71,37 @@ _LONG_PAYLOAD = select(payloads.c.payload).where(payloads.c.event_id == _E.id).s
 PAYLOAD = func.coalesce(_E.payload, _LONG_PAYLOAD)
 """An event's payload, which is stored in the event's row, or in `payloads` if it is long."""
 
-EVENT = select(
-    _E.uid,
-    _E.event_type,
-    PAYLOAD,
-    _E.created_at,
-    _E.correlation_id,
-    _E.deliver_at,
-    _E.expires_at,
-    _E.metadata,
-    _E.ordering_key,
-    _E.trace,
-).select_from(events)
-
-
-def event_from(org_id: UUID, row: Row) -> Event:
-    return Event(
-        event_id=row[0],
-        org_id=org_id,
-        event_type=row[1],
-        payload=row[2],
-        created_at=row[3],
-        correlation_id=row[4],
-        deliver_at=row[5],
-        expires_at=row[6],
-        metadata=row[7],
-        ordering_key=row[8],
-        trace=row[9],
-    )
-
-
-# Does not join `orgs`: with a join and a list of ids, PostgreSQL used the index by organization and read all of the
-# organization's 110,000 events to find 50.
-EVENT_WITH_STATUS = EVENT.add_columns(_E.id, _E.status, _E.delivery_count, _E.ended_at)
+_EVENT = columns_of(Event, events, "org_id", event_id=_E.uid, payload=PAYLOAD)
+EVENT_WITH_STATUS = select(*_EVENT.values(), _E.id, _E.status, _E.delivery_count, _E.ended_at).select_from(events)
+"""Does not join `orgs`: with a join and a list of ids, PostgreSQL used the index by organization and read all of the
+organization's 110,000 events to find 50."""
 
 
 def view_from(org_id: UUID, row: Row, retrying: Retrying) -> EventView:
     _, status, delivery_count, ended_at = row[-4:]
     return EventView(
-        event=event_from(org_id, row),
+        event=Event(org_id=org_id, **fields_from(_EVENT, row)),
         status=EventStatus(status),
         deliveries=delivery_count,
-        retry_attempts=retrying.retry_attempts,
-        last_retry_at=retrying.last_retry_at,
         failed_at=ended_at if status == EventStatus.FAILED else None,
-        next_retry_at=retrying.next_retry_at,
+        **retrying._asdict(),
     )
 
 
-DELIVERY: Select[*tuple[object, ...]] = (
-    select(
-        _D.uid,
-        _E.uid,
-        endpoints.c.uid,
-        orgs.c.uid,
-        _E.event_type,
-        _D.state,
-        _D.due_at,
-        _D.created_at,
-        _D.attempt,
-        _D.retry_attempts,
-        _D.retries_max,
-        _D.forced,
-        _D.claimed_at,
-        _D.worker,
-        _D.first_failed_at,
-        _D.last_attempt_at,
-        _D.settled_at,
-        _D.category,
-        _D.code,
-        _D.reason,
-        _D.response_code,
-        _D.deleted_at,
-        _D.cause,
-        _D.payload.is_not(None),
-        _D.due_at == NEVER,
-        _D.batch,
-    )
+_DELIVERY = columns_of(
+    Delivery,
+    deliveries,
+    delivery_id=_D.uid,
+    event_id=_E.uid,
+    endpoint_id=endpoints.c.uid,
+    org_id=orgs.c.uid,
+    event_type=_E.event_type,
+    deleted=_D.deleted_at.is_not(None),
+    edited=_D.payload.is_not(None),
+    blocked=_D.due_at == NEVER,
+)
+DELIVERY: Select[*tuple[Any, ...]] = (
+    select(*_DELIVERY.values())
     .select_from(deliveries)
     .join(events, _E.id == _D.event_id)
     .join(endpoints, endpoints.c.id == _D.endpoint_id)
@@ -139,96 +110,60 @@ DELIVERY: Select[*tuple[object, ...]] = (
 
 
 def delivery_from(row: Row) -> Delivery:
-    return Delivery(
-        delivery_id=row[0],
-        event_id=row[1],
-        endpoint_id=row[2],
-        org_id=row[3],
-        event_type=row[4],
-        state=DeliveryState(row[5]),
-        due_at=None if row[24] else row[6],
-        created_at=row[7],
-        attempt=row[8],
-        retry_attempts=row[9],
-        retries_max=row[10],
-        forced=row[11],
-        claimed_at=row[12],
-        worker=row[13],
-        first_failed_at=row[14],
-        last_attempt_at=row[15],
-        settled_at=row[16],
-        category=row[17],
-        code=row[18],
-        reason=row[19],
-        response_code=row[20],
-        deleted=row[21] is not None,
-        cause=row[22],
-        edited=row[23],
-        blocked=bool(row[24]),
-        batch=row[25],
-    )
+    fields = fields_from(_DELIVERY, row)
+    fields["state"] = DeliveryState(fields["state"])
+    fields["blocked"] = bool(fields["blocked"])
+    if fields["blocked"]:
+        fields["due_at"] = None
+    return Delivery(**fields)
 
 
-ATTEMPT = select(
-    attempts.c.number,
-    attempts.c.started_at,
-    attempts.c.finished_at,
-    attempts.c.dns_us,
-    attempts.c.connect_us,
-    attempts.c.tls_us,
-    attempts.c.first_byte_us,
-    attempts.c.request_headers,
-    attempts.c.response_code,
-    attempts.c.response_headers,
-    attempts.c.response_body,
-    attempts.c.category,
-    attempts.c.code,
-    attempts.c.reason,
-    attempts.c.detail,
-    attempts.c.worker,
-    attempts.c.next_retry_at,
-    attempts.c.late,
-)
+_ATTEMPT = columns_of(Attempt, attempts, "delivery_id", "timings", late=attempts.c.late > 0)
+_TIMINGS = [attempts.c[f"{phase}_us"] for phase in Timings.__struct_fields__]
+ATTEMPT = select(*_ATTEMPT.values(), *_TIMINGS)
 
 
 def attempt_from(delivery_id: UUID, row: Row) -> Attempt:
-    return Attempt(
-        delivery_id=delivery_id,
-        number=row[0],
-        started_at=row[1],
-        finished_at=row[2],
-        timings=Timings(*row[3:7]),
-        request_headers=row[7],
-        response_code=row[8],
-        response_headers=row[9],
-        response_body=row[10],
-        category=row[11],
-        code=row[12],
-        reason=row[13],
-        detail=row[14],
-        worker=row[15],
-        next_retry_at=row[16],
-        late=row[17] > 0,
+    timings = Timings(*row[len(_ATTEMPT) :])
+    return Attempt(delivery_id=delivery_id, timings=timings, **fields_from(_ATTEMPT, row))
+
+
+RESULT_COLUMNS = """worker, started_at, finished_at, dns_us, connect_us, tls_us, first_byte_us, response_code, category,
+    code, reason, detail, request_headers, response_headers, response_body"""
+"""The columns of an attempt that settling writes, for hand-written SQL."""
+
+
+def result_values(settlement: Settlement) -> tuple[Any, ...]:
+    """The values of RESULT_COLUMNS."""
+    outcome, reply = settlement.outcome, settlement.outcome.reply
+    return (
+        settlement.claim.worker,
+        reply.started_at,
+        reply.finished_at,
+        reply.timings.dns,
+        reply.timings.connect,
+        reply.timings.tls,
+        reply.timings.first_byte,
+        reply.status,
+        outcome.category and outcome.category.value,
+        outcome.code and storable(outcome.code),
+        outcome.reason and storable(outcome.reason),
+        outcome.detail and storable(outcome.detail),
+        reply.request_headers,
+        reply.headers,
+        reply.body,
     )
 
 
-HISTORY = select(history.c.at, history.c.old_state, history.c.new_state, history.c.attempt, history.c.note).select_from(
-    history
-)
+HISTORY = select(history.c.at, history.c.old_state, history.c.new_state, history.c.attempt, history.c.note)
 
 
 def history_from(row: Row) -> HistoryEntry:
     return HistoryEntry(row[0], DeliveryState(row[1]), DeliveryState(row[2]), row[3], row[4])
 
 
-CIRCUIT = select(
-    circuits.c.state,
-    circuits.c.failures,
-    circuits.c.failing_since,
-    circuits.c.changed_at,
-    circuits.c.until,
-    circuits.c.version,
-)
+CIRCUIT_FIELDS = ("state", "failures", "failing_since", "changed_at", "until", "version")
+CIRCUIT = select(*(circuits.c[name] for name in CIRCUIT_FIELDS))
 
 
 def circuit_from(endpoint_id: UUID, row: Row) -> Circuit:
@@ -243,31 +178,19 @@ def circuit_from(endpoint_id: UUID, row: Row) -> Circuit:
     )
 
 
-API_KEY = select(
-    keys.c.uid,
-    orgs.c.uid,
-    keys.c.name,
-    keys.c.role,
-    keys.c.prefix,
-    keys.c.digest,
-    keys.c.created_at,
-    keys.c.expires_at,
-    keys.c.revoked_at,
-).join(orgs, orgs.c.id == keys.c.org_id)
+def lane_from(endpoint_id: UUID, row: Iterable[Any]) -> Lane:
+    """The row has the endpoint's key, the due time of its first delivery, and its circuit or NULLs."""
+    _, due_at, *circuit = row
+    return Lane(endpoint_id, due_at, circuit_from(endpoint_id, tuple(circuit)) if circuit[0] else None)
+
+
+_API_KEY = columns_of(ApiKey, keys, key_id=keys.c.uid, org_id=orgs.c.uid)
+API_KEY = select(*_API_KEY.values()).join(orgs, orgs.c.id == keys.c.org_id)
 
 
 def api_key_from(row: Row) -> ApiKey:
-    return ApiKey(
-        key_id=row[0],
-        org_id=row[1],
-        name=row[2],
-        role=Role(row[3]),
-        prefix=row[4],
-        digest=row[5],
-        created_at=row[6],
-        expires_at=row[7],
-        revoked_at=row[8],
-    )
+    fields = fields_from(_API_KEY, row)
+    return ApiKey(**fields | {"role": Role(fields["role"])})
 
 
 _RETRYING = (
@@ -277,7 +200,7 @@ _RETRYING = (
         func.max(case((_D.attempt > 1, _D.last_attempt_at))),
         func.min(case((and_(_D.state == DeliveryState.PENDING.value, _D.attempt > 0), _D.due_at))),
     )
-    .where(_D.event_id.in_(bindparam("keys", expanding=True)))
+    .where(_D.event_id.in_(KEYS))
     .group_by(_D.event_id)
 )
 
@@ -292,15 +215,11 @@ class Retrying(NamedTuple):
 
 def retrying_of(event_keys: Sequence[int]) -> Transaction[dict[int, Retrying]]:
     """The summary of retries of each event, by the event's key."""
-    found = dict.fromkeys(event_keys, Retrying())
-    for part in parts(event_keys):
-        found |= {row[0]: Retrying(*row[1:]) for row in (yield execute(_RETRYING, keys=part))}
-    return found
+    rows = yield from execute_in_parts(_RETRYING, "keys", event_keys)
+    return dict.fromkeys(event_keys, Retrying()) | {row[0]: Retrying(*row[1:]) for row in rows}
 
 
 def org_key(org_id: UUID) -> Transaction[int]:
     """The internal key of an organization; NotFound if the organization does not exist."""
-    rows = yield execute(ORG_KEY, org=org_id)
-    if not rows:
-        raise NotFound(f"no organization {org_id}")
-    return int(rows[0][0])
+    (key,) = yield from execute_one(f"no organization {org_id}", ORG_KEY, org=org_id)
+    return int(key)

@@ -14,16 +14,18 @@ compiled only once per dialect and length of its lists.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
+from uuid import UUID
 
-from sqlalchemy import Boolean, Insert
+from sqlalchemy import BindParameter, Boolean, Insert, bindparam
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from doorstep.errors import NotFound
 from doorstep.stores.sql.schema import UID
 
 T = TypeVar("T")
@@ -66,13 +68,44 @@ def execute_each(statement: Executable, values: Sequence[Values], dialect: str |
     return Step(statement, values, dialect)
 
 
+def execute_one(missing: str, statement: Executable, **values: object) -> Transaction[Row]:
+    """The first row of a query; NotFound with the message `missing` if there is none."""
+    rows = yield execute(statement, **values)
+    if not rows:
+        raise NotFound(missing)
+    return rows[0]
+
+
 LIST_MAX = 500
 """The maximum number of values in an `IN` list. SQLite and PostgreSQL allow about 32,000."""
+KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
+UIDS: BindParameter[list[UUID]] = bindparam("uids", expanding=True)
+LIMIT: BindParameter[int] = bindparam("limit")
 
 
 def parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Split the items into chunks that fit in an `IN` list."""
     return (items[start : start + LIST_MAX] for start in range(0, len(items), LIST_MAX))
+
+
+def execute_in_parts(statement: Executable, name: str, items: Iterable[object], **values: object) -> Transaction[Rows]:
+    """Run a statement for the distinct items, once for each chunk of them. Its list `name` holds the chunk. Returns the
+    rows of all runs."""
+    rows: list[Row] = []
+    for part in parts(list(dict.fromkeys(items))):
+        rows += yield execute(statement, **{name: part}, **values)
+    return rows
+
+
+def new_parameters(columns: Iterable[str]) -> dict[str, BindParameter[Any]]:
+    """Parameters for the new values in an UPDATE. Their names begin with `new_`, because SQLAlchemy reserves the names
+    of the columns."""
+    return {name: bindparam(f"new_{name}") for name in columns}
+
+
+def new_values(values: Values) -> Values:
+    """The values for `new_parameters`."""
+    return {f"new_{name}": value for name, value in values.items()}
 
 
 class Prepared(NamedTuple):

@@ -15,10 +15,10 @@ from uuid import UUID
 from doorstep.clock import DAY, Instant
 from doorstep.errors import StaleRouting
 from doorstep.model.event import Receipt, Submission, Verdict
+from doorstep.stores.sql.keys import SqliteKeys
 from doorstep.stores.sql.schema import NEVER
 from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.sql.sqlite.batches import as_list, write_rows
-from doorstep.stores.sql.sqlite.keys import KeyMap
 from doorstep.stores.tally import Owner, Tally
 
 VARIABLES = (
@@ -77,6 +77,8 @@ class _Arrival(NamedTuple):
 
     position: int
     org_key: int
+    endpoint_keys: Sequence[int]
+    """The keys of the endpoints of its deliveries."""
     submission: Submission
     now: Instant
 
@@ -88,24 +90,23 @@ class _NewEvent(NamedTuple):
     arrival: _Arrival
 
 
-def accept(connection: sqlite3.Connection, calls: Sequence[Call], key_map: KeyMap) -> list[list[Receipt]]:
+def accept(connection: sqlite3.Connection, calls: Sequence[Call], key_map: SqliteKeys) -> list[list[Receipt]]:
     """Write the submissions of all calls. Returns a list of receipts for each call, in the order of its submissions."""
     routing_version, last_event, last_delivery = connection.execute(VARIABLES).fetchone()
     for call in calls:
         if call.routing_version != routing_version:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
-    arrivals = _arrivals(key_map, calls)
+    arrivals = key_map.resolve(lambda: _arrivals(key_map, calls))
     receipts, repeats = _answers_by_key(connection, arrivals)
     unanswered = [one for one in arrivals if one.position not in receipts and one.position not in repeats]
     new_events = [_NewEvent(key, one) for key, one in enumerate(unanswered, last_event + 1)]
     receipts |= _insert_events(connection, new_events)
-    _insert_long_payloads(connection, [one for one in new_events if one.arrival.position not in receipts])
-    owners = _insert_deliveries(connection, key_map, new_events, receipts, last_delivery + 1)
+    added = [one for one in new_events if one.arrival.position not in receipts]
+    _insert_long_payloads(connection, added)
+    owners = _insert_deliveries(connection, added, last_delivery + 1)
     connection.execute(ADVANCE_KEYS, (len(new_events), len(owners)))
-    new = [one.arrival.org_key for one in new_events if one.arrival.position not in receipts]
-    batches.add_counts(connection, _tally_of(new, owners), calls[-1].now)
-    for new_event in new_events:
-        receipts.setdefault(new_event.arrival.position, _receipt(new_event.arrival.submission))
+    batches.add_counts(connection, _tally_of([one.arrival.org_key for one in added], owners), calls[-1].now)
+    receipts |= {arrival.position: _receipt(arrival.submission) for _, arrival in added}
     _insert_idempotency_keys(connection, new_events, receipts)
     for position, first in repeats.items():
         receipts[position] = _repeated(
@@ -125,10 +126,14 @@ def _tally_of(orgs: Iterable[int], owed: Iterable[Owner]) -> Tally:
     return tally
 
 
-def _arrivals(key_map: KeyMap, calls: Iterable[Call]) -> list[_Arrival]:
-    with_time = [(one, call.now) for call in calls for one in call.submissions]
-    org_key = key_map.orgs.key
-    return [_Arrival(position, org_key(one.event.org_id), one, now) for position, (one, now) in enumerate(with_time)]
+def _arrivals(key_map: SqliteKeys, calls: Iterable[Call]) -> list[_Arrival]:
+    arrivals: list[_Arrival] = []
+    for call in calls:
+        for submission in call.submissions:
+            org_key = key_map.orgs[submission.event.org_id]
+            endpoint_keys = [key_map.endpoint_key(one.endpoint_id, org_key) for one in submission.deliveries]
+            arrivals.append(_Arrival(len(arrivals), org_key, endpoint_keys, submission, call.now))
+    return arrivals
 
 
 # -- events and deliveries ---------------------------------------------------------------------------------
@@ -140,7 +145,7 @@ def _insert_events(connection: sqlite3.Connection, new_events: Sequence[_NewEven
     if write_rows(connection, ADD_EVENTS, rows) == len(rows):
         return {}
     existing: dict[int, Receipt] = {}
-    for key, (position, org_key, submission, _) in new_events:
+    for key, (position, org_key, _, submission, _) in new_events:
         event_id = submission.event.event_id
         found, created_at, count = connection.execute(EXISTING_EVENT, (org_key, event_id.bytes)).fetchone()
         if found != key:
@@ -149,11 +154,12 @@ def _insert_events(connection: sqlite3.Connection, new_events: Sequence[_NewEven
 
 
 def _event_row(new_event: _NewEvent) -> tuple[object, ...]:
-    event, count = new_event.arrival.submission.event, len(new_event.arrival.submission.deliveries)
+    key, arrival = new_event
+    event, count = arrival.submission.event, len(arrival.submission.deliveries)
     return (
-        new_event.key,
+        key,
         event.event_id.bytes,
-        new_event.arrival.org_key,
+        arrival.org_key,
         event.event_type,
         "received",
         count,
@@ -178,35 +184,27 @@ def _insert_long_payloads(connection: sqlite3.Connection, new_events: Iterable[_
     write_rows(connection, ADD_PAYLOADS, rows)
 
 
-def _insert_deliveries(
-    connection: sqlite3.Connection,
-    key_map: KeyMap,
-    new_events: Iterable[_NewEvent],
-    existing: dict[int, Receipt],
-    first_key: int,
-) -> list[Owner]:
+def _insert_deliveries(connection: sqlite3.Connection, new_events: Iterable[_NewEvent], first_key: int) -> list[Owner]:
     """Insert the deliveries of new events. Returns the organization and endpoint of each delivery."""
-    endpoint_key = key_map.endpoints.key_in
     owed = [
-        (delivery, event_key, arrival.org_key, arrival.submission.event)
+        (delivery, endpoint_key, event_key, arrival)
         for event_key, arrival in new_events
-        if arrival.position not in existing
-        for delivery in arrival.submission.deliveries
+        for delivery, endpoint_key in zip(arrival.submission.deliveries, arrival.endpoint_keys, strict=True)
     ]
     rows = [
         (
             key,
             delivery.delivery_id.bytes,
-            org_key,
+            arrival.org_key,
             event_key,
-            endpoint_key(org_key, delivery.endpoint_id),
+            endpoint_key,
             "pending",
             delivery.due_at,
-            event.created_at,
+            arrival.submission.event.created_at,
             delivery.retries_max,
-            event.ordering_key,
+            arrival.submission.event.ordering_key,
         )
-        for key, (delivery, event_key, org_key, event) in enumerate(owed, first_key)
+        for key, (delivery, endpoint_key, event_key, arrival) in enumerate(owed, first_key)
     ]
     write_rows(connection, ADD_DELIVERIES, rows)
     if ordered := [row[0] for row in rows if row[-1] is not None]:
@@ -266,13 +264,9 @@ def _repeated(first: Receipt, submission: Submission, fingerprint: bytes) -> Rec
 def _insert_idempotency_keys(
     connection: sqlite3.Connection, new_events: Iterable[_NewEvent], receipts: dict[int, Receipt]
 ) -> None:
-    rows = [
-        (org_key, submission.idempotency_key, submission.fingerprint, *_columns(receipts[position]), now)
-        for _, (position, org_key, submission, now) in new_events
-        if submission.idempotency_key is not None
-    ]
+    rows = []
+    for _, (position, org_key, _, submission, now) in new_events:
+        if submission.idempotency_key is not None:
+            receipt, key = receipts[position], (org_key, submission.idempotency_key, submission.fingerprint)
+            rows.append((*key, receipt.event_id.bytes, receipt.created_at, receipt.deliveries, now))
     write_rows(connection, ADD_IDEMPOTENCY_KEYS, rows)
-
-
-def _columns(receipt: Receipt) -> tuple[bytes, Instant, int]:
-    return receipt.event_id.bytes, receipt.created_at, receipt.deliveries

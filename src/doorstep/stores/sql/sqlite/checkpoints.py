@@ -25,9 +25,8 @@ WAIT_MILLISECONDS = 50
 
 
 class Checkpoint(NamedTuple):
-    """The result that SQLite returns."""
+    """The result of a checkpoint, from SQLite."""
 
-    busy: bool
     log_pages: int
     """-1 if another process was running a checkpoint."""
     moved_pages: int
@@ -87,14 +86,11 @@ class Checkpointer:
     def _is_due(self) -> bool:
         try:
             with reading_log(self._path) as log:
-                return self._has_grown(log)
+                if log.salt != self._salt:
+                    self._salt, self._due_pages = log.salt, LOG_PAGES
+                return log.has(self._due_pages)
         except OSError:
             return True  # SQLite will report the error
-
-    def _has_grown(self, log: Log) -> bool:
-        if log.salt != self._salt:
-            self._salt, self._due_pages = log.salt, LOG_PAGES
-        return log.has(self._due_pages)
 
 
 class _OtherWriters:
@@ -136,8 +132,8 @@ def checkpoint(connection: sqlite3.Connection, mode: str) -> Checkpoint:
     (usual,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute(f"PRAGMA busy_timeout = {WAIT_MILLISECONDS}")
     try:
-        busy, log_pages, moved_pages = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        return Checkpoint(bool(busy), log_pages, moved_pages)
+        _, log_pages, moved_pages = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        return Checkpoint(log_pages, moved_pages)
     finally:
         connection.execute(f"PRAGMA busy_timeout = {usual}")
 

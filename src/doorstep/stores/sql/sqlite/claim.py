@@ -14,25 +14,16 @@ from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.event import EventStatus
 from doorstep.stores import notes
 from doorstep.stores.limits import admit, count_within
-from doorstep.stores.sql.queries.rows import circuit_from
+from doorstep.stores.sql.keys import Address, SqliteKeys
+from doorstep.stores.sql.queries.rows import CIRCUIT_FIELDS, lane_from
 from doorstep.stores.sql.schema import NEVER
 from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.sql.sqlite.batches import Blobs, Column, Numbers, Texts, Uids, as_list, packed, unpacked
-from doorstep.stores.sql.sqlite.keys import KeyMap
 from doorstep.stores.tally import Tally
 
 # -- lanes -------------------------------------------------------------------------------------------------
 
-_LANE: tuple[Column, ...] = (
-    Numbers("lane.endpoint_id"),
-    Numbers("lane.due_at"),
-    Numbers("c.state"),
-    Numbers("c.failures"),
-    Numbers("c.failing_since"),
-    Numbers("c.changed_at"),
-    Numbers("c.until"),
-    Numbers("c.version"),
-)
+_LANE = [Numbers(name) for name in ("lane.endpoint_id", "lane.due_at", *(f"c.{name}" for name in CIRCUIT_FIELDS))]
 _LANES = """
 WITH RECURSIVE lane (endpoint_id, due_at) AS (
     SELECT * FROM (SELECT endpoint_id, due_at FROM doorstep_deliveries
@@ -52,14 +43,9 @@ LANES = _LANES + packed(
 deliveries it has."""
 
 
-def lanes(connection: sqlite3.Connection, key_map: KeyMap) -> list[Lane]:
-    columns = unpacked(_LANE, connection.execute(LANES).fetchone())
-    return [_lane(key_map.endpoints.uid(row[0]), row) for row in zip(*columns, strict=True)]
-
-
-def _lane(endpoint_id: UUID, row: tuple[Any, ...]) -> Lane:
-    due_at, circuit = row[1], row[2:]
-    return Lane(endpoint_id, due_at, circuit_from(endpoint_id, circuit) if circuit[0] else None)
+def lanes(connection: sqlite3.Connection, key_map: SqliteKeys) -> list[Lane]:
+    rows = list(zip(*unpacked(_LANE, connection.execute(LANES).fetchone()), strict=True))
+    return key_map.resolve(lambda: [lane_from(key_map.by_key[row[0]].endpoint_id, row) for row in rows])
 
 
 # -- claims ------------------------------------------------------------------------------------------------
@@ -95,7 +81,7 @@ _COLUMNS: tuple[Column, ...] = (
     Numbers("e.deliver_at"),
     Numbers("e.status"),
 )
-_ORG, _PAYLOAD = 6, 8
+_ENDPOINT, _ORG, _PAYLOAD = 5, 6, 8
 """Positions in `_COLUMNS`."""
 _PAIR = "FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id"
 DUE = packed(
@@ -144,7 +130,7 @@ class Lease(NamedTuple):
 
 def claim_due(
     connection: sqlite3.Connection,
-    key_map: KeyMap,
+    key_map: SqliteKeys,
     quotas: Sequence[Quota],
     lease: Lease,
     forced_max: int,
@@ -154,28 +140,30 @@ def claim_due(
     concurrency limits of their endpoints."""
     claims: list[Claim] = []
     if forced_max:
-        excluded = as_list(key_map.endpoints.find(endpoint_id) for endpoint_id in unserved)
-        claims += _take(
-            connection, key_map, [_read_due(connection, DUE_FORCED, lease.now, excluded, forced_max)], lease
-        )
-    for round in _rounds(quotas):
-        due = [_due_in(connection, key_map, quota, lease.now) for quota in round]
+        excluded = as_list(address.key for address in key_map.addresses(unserved).values())
+        forced = _read_due(connection, DUE_FORCED, lease.now, excluded, forced_max)
+        claims += _take(connection, key_map, [forced], lease)
+    addresses = key_map.addresses([quota.endpoint_id for quota in quotas])
+    known = [(addresses[quota.endpoint_id].key, quota) for quota in quotas if quota.endpoint_id in addresses]
+    for round in _rounds(known):
+        due = [_due_in(connection, endpoint_key, quota, lease.now) for endpoint_key, quota in round]
         claims += _take(connection, key_map, due, lease)
     return claims
 
 
-def _rounds(quotas: Sequence[Quota]) -> Sequence[Sequence[Quota]]:
+_KeyedQuota = tuple[int, Quota]
+"""The key of an endpoint, and its quota."""
+
+
+def _rounds(quotas: Sequence[_KeyedQuota]) -> Sequence[Sequence[_KeyedQuota]]:
     """Groups of quotas that can be claimed together. That is one group, unless an endpoint has two quotas: these would
     both read the same rows."""
-    endpoints = {quota.endpoint_id for quota in quotas}
-    return [quotas] if len(endpoints) == len(quotas) else [[quota] for quota in quotas]
+    return [quotas] if len(dict(quotas)) == len(quotas) else [[quota] for quota in quotas]
 
 
-def _due_in(connection: sqlite3.Connection, key_map: KeyMap, quota: Quota, now: Instant) -> _Due:
+def _due_in(connection: sqlite3.Connection, endpoint_key: int, quota: Quota, now: Instant) -> _Due:
     """The oldest due deliveries of an endpoint, as many as the quota and the concurrency and rate limits allow."""
-    endpoint_key, room = key_map.endpoints.find(quota.endpoint_id), quota.count
-    if endpoint_key is None:
-        return _NONE_DUE
+    room = quota.count
     if quota.concurrency_max is not None:
         room = min(room, quota.concurrency_max - connection.execute(IN_FLIGHT, (endpoint_key,)).fetchone()[0])
     if room <= 0:
@@ -216,7 +204,7 @@ def _admit(connection: sqlite3.Connection, endpoint_key: int, rate: float, now: 
     return admitted
 
 
-def _take(connection: sqlite3.Connection, key_map: KeyMap, dues: Sequence[_Due], lease: Lease) -> list[Claim]:
+def _take(connection: sqlite3.Connection, key_map: SqliteKeys, dues: Sequence[_Due], lease: Lease) -> list[Claim]:
     due = [list(chain.from_iterable(columns)) for columns in zip(*dues, strict=True)]
     if not due or not due[0]:
         return []
@@ -229,7 +217,8 @@ def _take(connection: sqlite3.Connection, key_map: KeyMap, dues: Sequence[_Due],
     if any(picked_up):
         connection.execute(QUEUE_EVENTS, (as_list(compress(event_keys, picked_up)),))
         batches.add_counts(connection, _pickup_tally(compress(due[_ORG], picked_up)), lease.now)
-    return _claims(key_map, due, picked_up, lease)
+    addresses = key_map.resolve(lambda: [key_map.by_key[key] for key in due[_ENDPOINT]])
+    return _claims(due, addresses, picked_up, lease)
 
 
 def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[bool]:
@@ -250,9 +239,9 @@ def _pickup_tally(orgs: Iterable[int]) -> Tally:
     return tally
 
 
-def _claims(key_map: KeyMap, due: _Due, picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
+def _claims(due: _Due, addresses: Sequence[Address], picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
     """Build the claims from columns, in the order of Claim's fields. Building them one by one takes twice as long."""
-    keys, event_keys, tokens, delivery_ids, event_ids, endpoint_keys, org_keys, *of_event = due[:12]
+    keys, event_keys, tokens, delivery_ids, event_ids, _, _, *of_event = due[:12]
     attempts, round_bases, retries_max, first_failed_at, ordering_keys, metadata, traces, deliver_at, _ = due[12:]
     used = (min(n - base, most) for n, base, most in zip(attempts, round_bases, retries_max, strict=True))
     columns = (
@@ -261,8 +250,8 @@ def _claims(key_map: KeyMap, due: _Due, picked_up: Sequence[bool], lease: Lease)
         (token + 1 for token in tokens),
         delivery_ids,
         event_ids,
-        map(key_map.endpoints.uid, endpoint_keys),
-        map(key_map.orgs.uid, org_keys),
+        (address.endpoint_id for address in addresses),
+        (address.org_id for address in addresses),
         *of_event,
         (attempt + 1 for attempt in attempts),
         used,
@@ -291,13 +280,12 @@ SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event
 """
 
 
-def expired(connection: sqlite3.Connection, key_map: KeyMap, now: Instant, limit: int) -> list[Claim]:
+def expired(connection: sqlite3.Connection, key_map: SqliteKeys, now: Instant, limit: int) -> list[Claim]:
     """The claims whose lease has expired. The query scans the index of deliveries in progress: one entry per claim."""
     rows = connection.execute(EXPIRED, (now, limit)).fetchall()
-    return [_expired_claim(key_map, row) for row in rows]
+    return key_map.resolve(lambda: [_expired_claim(key_map.by_key[row[5]], row) for row in rows])
 
 
-def _expired_claim(key_map: KeyMap, row: Sequence[Any]) -> Claim:
-    uids = UUID(bytes=row[3]), UUID(bytes=row[4])
-    names = key_map.endpoints.uid(row[5]), key_map.orgs.uid(row[6])
-    return Claim._make((*row[:3], *uids, *names, *row[7:]))._replace(picked_up=False)
+def _expired_claim(address: Address, row: Sequence[Any]) -> Claim:
+    uids = UUID(bytes=row[3]), UUID(bytes=row[4]), address.endpoint_id, address.org_id
+    return Claim._make((*row[:3], *uids, *row[7:]))._replace(picked_up=False)

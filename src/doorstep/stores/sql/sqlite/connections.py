@@ -268,15 +268,11 @@ def _fetched(connection: sqlite3.Connection, text: str, arguments: tuple[object,
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error) or not text.startswith("SELECT"):
             raise
-    connection.text_factory = _escaped_text
+    connection.text_factory = lambda written: written.decode(errors="backslashreplace")
     try:
         return connection.execute(text, arguments).fetchall()
     finally:
         connection.text_factory = str
-
-
-def _escaped_text(written: bytes) -> str:
-    return written.decode(errors="backslashreplace")
 
 
 def _driver_values(arguments: tuple[object, ...]) -> tuple[object, ...]:

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from doorstep.clock import Instant
 from doorstep.errors import StoreUnavailable
-from doorstep.model.event import Receipt, Submission
 from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.app_connections import check_transaction, check_transaction_async, family_of
 from doorstep.stores.sql.ddl import schema_ddl
 from doorstep.stores.sql.queries import outbox
 from doorstep.stores.sql.sqlite.connections import STATEMENTS_KEPT, fork_guard, run_transaction, unavailable
-from doorstep.stores.sql.sqlite.keys import KeyMap
 from doorstep.stores.sql.sqlite.store import SqliteVerbs
 from doorstep.stores.sql.sqlite.writer import Work
 from doorstep.stores.store import Topic
@@ -36,7 +32,7 @@ class MemoryStore(SqliteVerbs):
 
     def __init__(self) -> None:
         # No method both creates and looks up an organization or endpoint, so look-ups see only committed rows.
-        super().__init__(KeyMap(lambda: nullcontext(self._present().connection)))
+        super().__init__(lambda query: self._present().connection.execute(query).fetchall())
         self._database: _Database | None = None
         self._is_open = False
         self._wakes: dict[Topic, list[Callable[[], None]]] = {topic: [] for topic in Topic}
@@ -64,11 +60,6 @@ class MemoryStore(SqliteVerbs):
         """Wake the workers of this process. No other process shares the database."""
         for wake in self._wakes[topic]:
             wake()
-
-    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
-        receipts = await super().accept(submissions, routing_version, now)
-        self.wake_others(Topic.DELIVERIES)
-        return receipts
 
     # -- the outbox ----------------------------------------------------------------------------------------
 

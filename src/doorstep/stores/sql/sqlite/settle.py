@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from doorstep.clock import Instant
 from doorstep.model.claim import Claim, Settled, Settlement, StatusChange
@@ -12,12 +12,14 @@ from doorstep.model.delivery import DeliveryState, check_transition
 from doorstep.stores import notes
 from doorstep.stores.incidents import encode_incident, settlement_cause, settlement_incident
 from doorstep.stores.limits import storable
-from doorstep.stores.sql.queries.moves import unblock
+from doorstep.stores.sql.keys import SqliteKeys
+from doorstep.stores.sql.queries.moves import ended_and_ordered, unblock
+from doorstep.stores.sql.queries.rows import RESULT_COLUMNS as _RESULT
+from doorstep.stores.sql.queries.rows import result_values
 from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.sql.sqlite.batches import Column, Numbers, as_list, packed, unpacked, write_rows
 from doorstep.stores.sql.sqlite.connections import run_transaction
-from doorstep.stores.sql.sqlite.keys import KeyMap
-from doorstep.stores.tally import Tally, tally_by_event
+from doorstep.stores.tally import settlement_tally, tally_by_event
 
 _HELD: tuple[Column, ...] = (Numbers("id"), Numbers("token"), Numbers("moves"), Numbers("org_id"))
 HELD = packed(
@@ -41,8 +43,7 @@ INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_stat
 SELECT id, moves, org_id, ?, 'in_progress', state, attempt, ? FROM doorstep_deliveries
 WHERE id IN (SELECT value FROM json_each(?))
 """
-_ATTEMPT = """delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us, connect_us, tls_us,
-    first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers, response_body"""
+_ATTEMPT = f"delivery_id, number, move, late, org_id, {_RESULT}"
 ADD_ATTEMPTS = f"INSERT INTO doorstep_attempts ({_ATTEMPT}, next_retry_at) VALUES {{rows}}"
 ADD_LATE_ATTEMPT = f"""
 INSERT INTO doorstep_attempts ({_ATTEMPT})
@@ -73,8 +74,6 @@ ENDED = packed(
     _ENDED,
     "FROM doorstep_events WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('delivered', 'failed')",
 )
-
-
 ADD_INCIDENTS = "INSERT INTO doorstep_incidents (org_id, document) VALUES {rows}"
 
 
@@ -105,7 +104,9 @@ class _Late(NamedTuple):
 # -- settle ------------------------------------------------------------------------------------------------
 
 
-def settle(connection: sqlite3.Connection, key_map: KeyMap, settlements: Sequence[Settlement], now: Instant) -> Settled:
+def settle(
+    connection: sqlite3.Connection, key_map: SqliteKeys, settlements: Sequence[Settlement], now: Instant
+) -> Settled:
     for settlement in settlements:
         check_transition(DeliveryState.IN_PROGRESS, settlement.state)
     valid, late = _split(connection, settlements)
@@ -116,42 +117,21 @@ def settle(connection: sqlite3.Connection, key_map: KeyMap, settlements: Sequenc
         connection.execute(SETTLE, (state.value, settled_at, retries_max, as_list(keys), cause))
         connection.execute(ADD_SETTLED_HISTORY, (now, note, as_list(keys)))
     _log_late(connection, (one.settlement for one in late if one.repeated))
-    changes = _update_events(connection, [one.settlement for one in valid], now)
+    written, too_late = [one.settlement for one in valid], [one.settlement for one in late]
+    changes = _update_events(connection, written, now)
     write_rows(connection, ADD_INCIDENTS, _incident_rows(valid, now))
-    batches.add_counts(connection, _tally_of(key_map, valid, late, changes, now), now)
-    _unblock(connection, valid, now)
-    return Settled(tuple(one.settlement.claim for one in late), tuple(changes))
-
-
-def _tally_of(
-    key_map: KeyMap,
-    valid: Iterable[_Valid],
-    late: Iterable[_Late],
-    changes: Iterable[StatusChange],
-    now: Instant,
-) -> Tally:
-    org_key, endpoint_key = key_map.orgs.key, key_map.endpoints.key
-    tally = Tally()
-    tally.settled(
-        (((one.org_key, endpoint_key(one.settlement.claim.endpoint_id)), one.settlement) for one in valid), now
-    )
-    for claim in (one.settlement.claim for one in late):
-        tally.add((org_key(claim.org_id), endpoint_key(claim.endpoint_id)), "late")
-    tally.statuses((org_key(change.org_id), change) for change in changes)
-    return tally
+    addresses = key_map.addresses({one.claim.endpoint_id for one in settlements})
+    owners = {endpoint_id: address.owner for endpoint_id, address in addresses.items()}
+    batches.add_counts(connection, settlement_tally(owners, written, too_late, changes, now), now)
+    if ended := ended_and_ordered(written):
+        run_transaction(connection, unblock(ended, now))
+    return Settled(tuple(one.claim for one in too_late), tuple(changes))
 
 
 def _incident_rows(valid: Iterable[_Valid], now: Instant) -> list[tuple[object, ...]]:
     """Rows for the incidents of new dead letters."""
     found = ((one.org_key, settlement_incident(one.settlement, now)) for one in valid)
     return [(org_key, encode_incident(incident)) for org_key, incident in found if incident is not None]
-
-
-def _unblock(connection: sqlite3.Connection, valid: Iterable[_Valid], now: Instant) -> None:
-    """Make the next delivery due in each ordering group in which a delivery has ended."""
-    ordered = (one.settlement for one in valid if one.settlement.claim.ordering_key is not None)
-    if ended := [one.claim.key for one in ordered if one.state is not DeliveryState.PENDING]:
-        run_transaction(connection, unblock(cast(list[int], ended), now))
 
 
 def _split(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> tuple[list[_Valid], list[_Late]]:
@@ -172,7 +152,7 @@ def _log_late(connection: sqlite3.Connection, settlements: Iterable[Settlement])
     """Add late results to the attempt log one by one: there are few, and each is numbered after the previous one."""
     for settlement in settlements:
         claim = settlement.claim
-        connection.execute(ADD_LATE_ATTEMPT, (claim.key, claim.attempt, *_attempt_columns(settlement)))
+        connection.execute(ADD_LATE_ATTEMPT, (claim.key, claim.attempt, *result_values(settlement)))
 
 
 def _held(connection: sqlite3.Connection, claims: Iterable[Claim]) -> dict[object, _Held]:
@@ -197,28 +177,7 @@ def _by_change(settlements: Iterable[Settlement]) -> dict[_Change, list[object]]
 def _attempt_row(one: _Valid) -> tuple[object, ...]:
     settlement, move, org_key = one
     counted = (settlement.claim.key, settlement.claim.attempt, move, 0, org_key)
-    return (*counted, *_attempt_columns(settlement), settlement.due_at)
-
-
-def _attempt_columns(settlement: Settlement) -> tuple[object, ...]:
-    claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
-    return (
-        claim.worker,
-        reply.started_at,
-        reply.finished_at,
-        reply.timings.dns,
-        reply.timings.connect,
-        reply.timings.tls,
-        reply.timings.first_byte,
-        reply.status,
-        outcome.category and outcome.category.value,
-        outcome.code and storable(outcome.code),
-        outcome.reason and storable(outcome.reason),
-        outcome.detail and storable(outcome.detail),
-        reply.request_headers,
-        reply.headers,
-        reply.body,
-    )
+    return (*counted, *result_values(settlement), settlement.due_at)
 
 
 # -- the status of events ----------------------------------------------------------------------------------
@@ -234,15 +193,12 @@ def _update_events(
         by_counts.setdefault((tally.dead, tally.done), []).append(key)
     for (dead, done), keys in by_counts.items():
         connection.execute(UPDATE_EVENTS, (dead, done, now, as_list(keys)))
-    ended = _ended(connection, tallies) if tallies else {}
+    if not tallies:
+        return []
+    # None of these events had ended before, because each still had a delivery in progress.
+    event_keys, statuses = unpacked(_ENDED, connection.execute(ENDED, (as_list(tallies),)).fetchone())
+    ended = dict(zip(event_keys, statuses, strict=True))
     return [tally.change_to(ended[key]) for key, tally in tallies.items() if key in ended]
-
-
-def _ended(connection: sqlite3.Connection, keys: Iterable[object]) -> dict[object, str]:
-    """The events that this call ended, with their status. None of them had ended before, because each still had a
-    delivery in progress."""
-    ids, statuses = unpacked(_ENDED, connection.execute(ENDED, (as_list(keys),)).fetchone())
-    return dict(zip(ids, statuses, strict=True))
 
 
 # -- release -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from doorstep.clock import Instant
@@ -18,18 +18,17 @@ from doorstep.errors import ConfigError, StoreUnavailable
 from doorstep.model.claim import Claim, Lane, Quota, Settled, Settlement
 from doorstep.model.event import Receipt, Submission
 from doorstep.model.outbox import OutboxMessage
-from doorstep.stores.limits import check_storable
+from doorstep.stores.limits import check_submission
+from doorstep.stores.sql.keys import SqliteKeys
 from doorstep.stores.sql.outbox_insert import SQLITE, OutboxTable, insert_on
-from doorstep.stores.sql.queries.transaction import Transaction
+from doorstep.stores.sql.queries.transaction import Row, Transaction
 from doorstep.stores.sql.schema import FORWARDABLE
 from doorstep.stores.sql.sqlite import accept, claim, settle
 from doorstep.stores.sql.sqlite.connections import Readers, connect_reader, migrate, require_migrated, run_transaction
-from doorstep.stores.sql.sqlite.keys import KeyMap
 from doorstep.stores.sql.sqlite.writer import Work, Writer
-from doorstep.stores.sql.verbs import SqlVerbs
+from doorstep.stores.sql.verbs import Mode, SqlVerbs
 from doorstep.stores.store import Features, Task, Topic
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 ANY_POSTED = f"SELECT 1 FROM doorstep_outbox WHERE {FORWARDABLE} LIMIT 1"
@@ -53,26 +52,6 @@ class WriteRunner(Protocol):
     async def request(self, work: Work, request: object, *, durable: bool = True) -> Any: ...
 
 
-class Locks:
-    """Locks for tasks that only one process at a time should run. A variable contains the time when the lock expires.
-
-    A holder recognizes its own lock by that time, because no two locks expire in the same microsecond.
-    """
-
-    def __init__(self) -> None:
-        self._until: dict[tuple[Task, str], Instant] = {}
-
-    def acquire(self, connection: sqlite3.Connection, task: Task, holder: str, now: Instant, until: Instant) -> bool:
-        mine = self._until.get((task, holder), 0)
-        held = connection.execute(ACQUIRE_LOCK, (until, task.value, now, mine)).rowcount == 1
-        self._until[task, holder] = until if held else 0
-        return held
-
-    def release(self, connection: sqlite3.Connection, task: Task, holder: str) -> None:
-        if mine := self._until.pop((task, holder), 0):
-            connection.execute(RELEASE_LOCK, (task.value, mine))
-
-
 class SqliteVerbs(SqlVerbs):
     """The methods that SqliteStore and MemoryStore share."""
 
@@ -80,10 +59,12 @@ class SqliteVerbs(SqlVerbs):
     aggregate_max = 100
     """Aggregating 100 counters takes 5 ms (18,000 a second), during which no other process can write to the file."""
 
-    def __init__(self, key_map: KeyMap) -> None:
-        self._keys = key_map
-        self._accept_all = partial(accept.accept, key_map=key_map)
-        self._locks = Locks()
+    def __init__(self, fetch_committed: Callable[[str], list[Row]]) -> None:
+        self._keys = SqliteKeys(fetch_committed)
+        self._accept_all = partial(accept.accept, key_map=self._keys)
+        self._locks: dict[tuple[Task, str], Instant] = {}
+        """The time at which each lock that this process holds expires. A variable in the database contains it as well.
+        A holder recognizes its own lock by it, because no two locks expire in the same microsecond."""
 
     @abstractmethod
     def _opened_writer(self) -> WriteRunner:
@@ -100,12 +81,10 @@ class SqliteVerbs(SqlVerbs):
 
     async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
         for submission in submissions:
-            check_storable("event_type", submission.event.event_type)
-            check_storable("correlation_id", submission.event.correlation_id)
-            check_storable("ordering_key", submission.event.ordering_key)
-            check_storable("idempotency_key", submission.idempotency_key)
+            check_submission(submission)
         call = accept.Call(submissions, routing_version, now)
         receipts: list[Receipt] = await self._opened_writer().request(self._accept_all, call)
+        self.wake_others(Topic.DELIVERIES)
         return receipts
 
     async def due_lanes(self, now: Instant) -> list[Lane]:
@@ -121,21 +100,15 @@ class SqliteVerbs(SqlVerbs):
         unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
         lease = claim.Lease(now, lease_until, worker)
-
-        def work(connection: sqlite3.Connection) -> list[Claim]:
-            return claim.claim_due(connection, self._keys, quotas, lease, forced_max, unserved)
-
-        return await self._opened_writer().run(work, durable=False)
+        return await self._run_relaxed(
+            lambda connection: claim.claim_due(connection, self._keys, quotas, lease, forced_max, unserved)
+        )
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
-        return await self._opened_writer().run(
-            lambda connection: settle.settle(connection, self._keys, settlements, now), durable=False
-        )
+        return await self._run_relaxed(lambda connection: settle.settle(connection, self._keys, settlements, now))
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
-        return await self._opened_writer().run(
-            lambda connection: settle.release(connection, claims, now), durable=False
-        )
+        return await self._run_relaxed(lambda connection: settle.release(connection, claims, now))
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         return await self._opened_readers().run(lambda connection: claim.expired(connection, self._keys, now, limit))
@@ -150,35 +123,39 @@ class SqliteVerbs(SqlVerbs):
         def work(connection: sqlite3.Connection) -> None:
             connection.executemany(CLEAR_OUTBOX, [(event_id.bytes,) for event_id in event_ids])
 
-        await self._opened_writer().run(work, durable=False)
+        await self._run_relaxed(work)
 
     # -- tasks ---------------------------------------------------------------------------------------------
 
     async def acquire_lock(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
-        return await self._opened_writer().run(
-            lambda connection: self._locks.acquire(connection, task, holder, now, until), durable=False
-        )
+        def work(connection: sqlite3.Connection) -> bool:
+            mine = self._locks.get((task, holder), 0)
+            held = connection.execute(ACQUIRE_LOCK, (until, task.value, now, mine)).rowcount == 1
+            self._locks[task, holder] = until if held else 0
+            return held
+
+        return await self._run_relaxed(work)
 
     async def release_lock(self, task: Task, holder: str) -> None:
-        await self._opened_writer().run(lambda connection: self._locks.release(connection, task, holder), durable=False)
+        def work(connection: sqlite3.Connection) -> None:
+            if mine := self._locks.pop((task, holder), 0):
+                connection.execute(RELEASE_LOCK, (task.value, mine))
 
-    # -- queries -------------------------------------------------------------------------------------------
+        await self._run_relaxed(work)
 
-    async def _read(
-        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return await self._opened_readers().run(lambda connection: run_transaction(connection, script(*args, **kwargs)))
+    # -- running work --------------------------------------------------------------------------------------
 
-    async def _write(
-        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return await self._opened_writer().run(lambda connection: run_transaction(connection, script(*args, **kwargs)))
+    async def _run(self, mode: Mode, scope: UUID | None, make_script: Callable[[], Transaction[T]]) -> T:
+        def work(connection: sqlite3.Connection) -> T:
+            return run_transaction(connection, make_script())
 
-    async def _write_relaxed(self, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a script without waiting for the disk. The heartbeats of an idle process must not keep the disk busy."""
-        return await self._opened_writer().run(
-            lambda connection: run_transaction(connection, script(*args, **kwargs)), durable=False
-        )
+        if mode is Mode.READ:
+            return await self._opened_readers().run(work)
+        return await self._opened_writer().run(work, durable=mode is Mode.WRITE)
+
+    async def _run_relaxed(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run work without waiting for the disk."""
+        return await self._opened_writer().run(work, durable=False)
 
 
 class SqliteStore(SqliteVerbs):
@@ -188,7 +165,7 @@ class SqliteStore(SqliteVerbs):
         if not path or path.startswith(":"):
             raise ConfigError(f"a SQLite store needs a file, got {path!r}; for a store without one use memory://")
         self._path = str(Path(path).absolute())  # the program may change its working directory later
-        super().__init__(KeyMap(lambda: closing(connect_reader(self._path))))
+        super().__init__(self._fetch_committed)
         self._wakes: list[Callable[[], None]] = []
         self._writer: Writer | None = None
         self._readers: Readers | None = None
@@ -243,3 +220,7 @@ class SqliteStore(SqliteVerbs):
         if self._readers is None:
             raise StoreUnavailable(f"{self._path} is not open")
         return self._readers
+
+    def _fetch_committed(self, query: str) -> list[Row]:
+        with closing(connect_reader(self._path)) as connection:
+            return connection.execute(query).fetchall()

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from doorstep.errors import StoreUnavailable
@@ -36,7 +37,6 @@ WATCH_SECONDS = 0.025
 """How often an idle writer checks whether another process has written; a check takes about 5 µs."""
 GROUP_MAX = 256
 """The maximum number of jobs in a group. It limits how long the first job waits for the last."""
-
 
 Work = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
 """Handles a list of requests and returns a result for each. Consecutive requests with the same work share one call."""
@@ -69,10 +69,7 @@ class Writer:
         self._wake: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="doorstep-writer", daemon=True)
-        fork_guard.register(self)
-
-    def close_idle(self) -> None:
-        self._connection.close_idle()
+        fork_guard.register(self._connection)
 
     def start(self) -> None:
         self._thread.start()
@@ -194,7 +191,7 @@ class Writer:
 def _run_together(connection: sqlite3.Connection, group: Sequence[Job]) -> list[Any]:
     """Run all jobs without savepoints. If one fails, the caller rolls all of them back and reruns them one by one."""
     results: list[Any] = []
-    for work, jobs in groupby(group, key=_work_of):
+    for work, jobs in groupby(group, key=attrgetter("work")):
         results += work(connection, [job.request for job in jobs])
     return results
 
@@ -214,10 +211,6 @@ def _run_alone(connection: sqlite3.Connection, job: Job) -> Any:
 
 def _run_each(connection: sqlite3.Connection, works: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
     return [work(connection) for work in works]
-
-
-def _work_of(job: Job) -> Work:
-    return job.work
 
 
 def _resolve(group: Sequence[Job], results: Sequence[Any]) -> None:

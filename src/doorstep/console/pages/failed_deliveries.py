@@ -1,4 +1,4 @@
-"""Dead letters: lists by cause and one by one, retries with an edited payload, and exports."""
+"""Failed deliveries: the retry queue, and the dead letters with payload editing and exports."""
 
 from __future__ import annotations
 
@@ -14,26 +14,70 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from doorstep.clock import Instant, to_iso
-from doorstep.console.confirm import BulkConfirmation, bulk_confirmed, endpoints_of, of_letters, reason_of
-from doorstep.console.fields import LETTER_FILTER, letters_of, one_of
+from doorstep.console.confirm import BulkConfirmation, bulk_confirmed, endpoints_of, of_letters, of_queue, reason_of
+from doorstep.console.fields import AGES, LETTER_FILTER, QUEUE_FILTER, letters_of, one_of, queue_of
 from doorstep.console.formatting import pretty
 from doorstep.console.request import ACT, FormError, PageRequest, Pages
 from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.action import ActionKind
 from doorstep.model.bulk import Bulk, BulkKind
-from doorstep.model.delivery import DEAD_STATES, Delivery
-from doorstep.model.listing import DeadLetterFilter, Page
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, Delivery, States
+from doorstep.model.listing import DeadLetterFilter
 from doorstep.model.rollup import MINUTE
 from doorstep.operations.reader import Described, DescribedCause
 from doorstep.policy.payload import check_payload
 
+QUEUE_PAGES = Pages("/retry-queue")
 PAGES = Pages("/dead-letters")
 _LIMIT = 50
 _CAUSES = 25
 _CHOICES_MAX = 25
 _OPERATIONS = 20
 _SHOWN_AFTER_END = MINUTE
-"""How long a finished operation stays on the page, for users who look away while it runs."""
+"""How long a finished operation stays on the page."""
+
+
+# -- the retry queue ---------------------------------------------------------------------------------------
+
+
+@QUEUE_PAGES.get()
+async def show_queue(request: PageRequest) -> Response:
+    filter = queue_of(request.query, request.now)
+    reader = request.reader
+    page, count = await reader.retry_queue(request.org_id, filter, request.query.text("cursor"), _LIMIT)
+    return request.page(
+        "retry_queue.html",
+        rows=await reader.described(request.org_id, page.items),
+        fields=request.query.only(*QUEUE_FILTER),
+        actable=request.may("act") and filter.waiting is not False,
+        next=page.next,
+        count=count,
+        ages=AGES,
+        endpoints=await endpoints_of(request),
+    )
+
+
+@QUEUE_PAGES.post("/{delivery_id}/retry")
+async def retry_waiting(request: PageRequest) -> Response:
+    return await _retry(request, WAITING_STATES, "The delivery is retried now.")
+
+
+async def _retry(request: PageRequest, only_in: States, sentence: str) -> Response:
+    await request.components.deliveries.act_on(
+        ActionKind.RETRY, request.org_id, request.id("delivery_id"), request.actor, only_in=only_in
+    )
+    return request.done(sentence)
+
+
+_RETRY_NOW = BulkConfirmation(BulkKind.RETRY, "Retry now", rate=True)
+_SKIP = BulkConfirmation(
+    BulkKind.SKIP, "Skip", "They become dead letters, and are not retried unless you retry them there.", danger=True
+)
+bulk_confirmed(QUEUE_PAGES, "/retry", _RETRY_NOW, of_queue)
+bulk_confirmed(QUEUE_PAGES, "/skip", _SKIP, of_queue)
+
+
+# -- lists of dead letters ---------------------------------------------------------------------------------
 
 
 @PAGES.get()
@@ -122,16 +166,12 @@ def _is_on_letters(bulk: Bulk) -> bool:
     return ticked or bulk.selection.letters is not None
 
 
-# -- actions -----------------------------------------------------------------------------------------------
+# -- actions on dead letters -------------------------------------------------------------------------------
 
 
 @PAGES.post("/{delivery_id}/retry")
 async def retry_one(request: PageRequest) -> Response:
-    delivery_id = request.id("delivery_id")
-    await request.components.deliveries.act_on(
-        ActionKind.RETRY, request.org_id, delivery_id, request.actor, only_in=DEAD_STATES
-    )
-    return request.done(f"{_retried_in(request)}.")
+    return await _retry(request, DEAD_STATES, f"{_retried_in(request)}.")
 
 
 def _retried_in(request: PageRequest) -> str:
@@ -232,8 +272,7 @@ def digest(payload: bytes) -> str:
 
 
 def checked(text: str) -> bytes:
-    """The payload to send. Invalid JSON is reported before its size is checked: it cannot be compacted, so its size
-    means little."""
+    """The payload to send. Invalid JSON is reported before a wrong size, because it cannot be compacted."""
     payload = compact(text)
     check_payload(payload, len(payload))
     return payload
@@ -263,9 +302,8 @@ _EXPORT_PAGE_WITH_PAYLOADS = 20
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """A spreadsheet treats text that starts with one of these characters as a formula."""
 
-ExportRow = dict[str, Any]
-"""One dead letter: its value in each column."""
-ExportRows = list[ExportRow]
+ExportRows = list[dict[str, Any]]
+"""Dead letters, each with its value in each column."""
 
 
 @PAGES.get("/export")
@@ -274,50 +312,42 @@ async def export(request: PageRequest) -> Response:
     format = request.query.text("format") or "jsonl"
     encode, media_type = one_of("format", format, _FORMATS)
     with_payloads = request.query.flag("payload") and format == "jsonl"
-    first = await _export_page(request, filter, None, with_payloads)  # an error here becomes an error page
+    pages = _export_pages(request, filter, with_payloads)
+    first = await anext(pages)  # an error here becomes an error page
     name = f"dead-letters-{to_iso(request.now)[:19].replace(':', '')}.{format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
 
     async def content() -> AsyncIterator[bytes]:
-        is_first = True
-        async for rows in _all_rows(request, filter, first, with_payloads):
-            yield encode(rows, is_first)
-            is_first = False
+        yield encode(first, True)
+        async for rows in pages:
+            yield encode(rows, False)
 
     return StreamingResponse(content(), media_type=media_type, headers=headers)
 
 
-async def _all_rows(
-    request: PageRequest, filter: DeadLetterFilter, page: Page[Described], with_payloads: bool
+async def _export_pages(
+    request: PageRequest, filter: DeadLetterFilter, with_payloads: bool
 ) -> AsyncIterator[ExportRows]:
+    cursor: str | None = None
+    limit = _EXPORT_PAGE_WITH_PAYLOADS if with_payloads else _EXPORT_PAGE
     while True:
+        page = await request.reader.dead_letter_page(request.org_id, filter, cursor, limit)
         yield await _export_rows(request, page.items, with_payloads)
         if page.next is None:
             return
-        page = await _export_page(request, filter, page.next, with_payloads)
+        cursor = page.next
 
 
-async def _export_page(
-    request: PageRequest, filter: DeadLetterFilter, cursor: str | None, with_payloads: bool
-) -> Page[Described]:
-    limit = _EXPORT_PAGE_WITH_PAYLOADS if with_payloads else _EXPORT_PAGE
-    found = await request.reader.dead_letter_page(request.org_id, filter, cursor, limit)
-    return Page(tuple(await request.reader.described(request.org_id, found.items)), found.next)
-
-
-async def _export_rows(request: PageRequest, letters: Sequence[Described], with_payloads: bool) -> ExportRows:
-    """The rows of some dead letters. Each payload is put on one line but not changed otherwise; None if it no longer
-    exists."""
-    rows = [{name: read(one) for name, read in COLUMNS.items()} for one in letters]
+async def _export_rows(request: PageRequest, letters: Sequence[Delivery], with_payloads: bool) -> ExportRows:
+    """Each payload is put on one line but not changed otherwise; None if it no longer exists."""
+    described = await request.reader.described(request.org_id, letters)
+    rows = [{name: read(one) for name, read in COLUMNS.items()} for one in described]
     if not with_payloads:
         return rows
-    ids = [one.delivery.delivery_id for one in letters]
-    found = await request.reader.payloads(request.org_id, ids)
-    return [row | {"payload": _raw(found.get(one))} for row, one in zip(rows, ids, strict=True)]
-
-
-def _raw(payload: bytes | None) -> msgspec.Raw | None:
-    return None if payload is None else msgspec.Raw(msgspec.json.format(payload, indent=-1))
+    ids = [one.delivery_id for one in letters]
+    payloads = await request.reader.payloads(request.org_id, ids)
+    lines = {one: msgspec.Raw(msgspec.json.format(payload, indent=-1)) for one, payload in payloads.items()}
+    return [row | {"payload": lines.get(one)} for row, one in zip(rows, ids, strict=True)]
 
 
 def _moment(at: Instant | None) -> str | None:

@@ -1,26 +1,25 @@
-"""Actions on whole events: retry, cancel, acknowledge, replay, test, delete. Each is audited."""
+"""Actions of operators on deliveries and on whole events, such as retry, cancel, delete and replay. Every action is
+audited."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from msgspec.structs import replace
-
-from doorstep.clock import Clock
+from doorstep.clock import Clock, seconds
 from doorstep.engine import facts
 from doorstep.engine.accept import Accepter, Draft
-from doorstep.engine.directory import existing
+from doorstep.engine.directory import Tuning, existing
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.action import ActionKind, ActionResult, audit_entry
-from doorstep.model.bulk import Bulk, Selection
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.action import ACTS_ON, Action, ActionKind, ActionResult, audit_entry
+from doorstep.model.delivery import DeliveryState, States
+from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event, EventView, Receipt
-from doorstep.model.listing import EventDeliveries, EventFilter
-from doorstep.operations.deliveries import DeliveryActions
+from doorstep.model.listing import EventDeliveries
+from doorstep.operations.endpoints import check_endpoints_exist
+from doorstep.policy.payload import check_payload
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
@@ -28,6 +27,104 @@ from doorstep.telemetry.facts import Telemetry
 T = TypeVar("T")
 TEST_EVENT = "doorstep.test"
 TEST_PAYLOAD = b'{"message":"This is a test from Doorstep."}'
+DONE = {
+    ActionKind.RETRY: "retried",
+    ActionKind.SKIP: "skipped",
+    ActionKind.RESOLVE: "resolved",
+    ActionKind.DELETE: "deleted",
+    ActionKind.CANCEL: "cancelled",
+}
+"""The past participle of each action, for messages."""
+
+
+class DeliveryActions:
+    """Each action and its audit entry are one transaction. `wake` is called when deliveries may have become due."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        tuning: Tuning,
+        telemetry: Telemetry,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._tuning = tuning
+        self._telemetry = telemetry
+        self._wake = wake
+
+    async def act(
+        self,
+        kind: ActionKind,
+        org_id: UUID,
+        delivery_ids: Sequence[UUID],
+        actor: str,
+        reason: str = "",
+        payload: bytes | None = None,
+        *,
+        only_in: States | None = None,
+    ) -> ActionResult:
+        """Retry, skip, resolve, delete or cancel deliveries. A delivery whose state does not allow the action is
+        refused.
+
+        A dead letter can be retried with another payload, which replaces the event's payload for this delivery from
+        then on. `only_in` has the states of the list that the operator saw: deliveries that are in none of them any
+        more are refused too.
+        """
+        if not delivery_ids:
+            raise InvalidInput("delivery_ids", "must name at least one delivery")
+        check_storable("reason", reason)
+        if payload is not None:
+            check_payload(payload, self._tuning.payload_bytes_max)
+        now = self._clock.now()
+        result, done = await self._store.act(
+            Action(
+                kind=kind,
+                org_id=org_id,
+                delivery_ids=tuple(delivery_ids),
+                actor=actor,
+                at=now,
+                reason=reason,
+                revive_at=now + seconds(self._tuning.revive_after_seconds),
+                payload=payload,
+                only_in=only_in,
+            )
+        )
+        self._telemetry.emit_all(facts.moved(done, now))
+        self._wake()
+        return result
+
+    async def act_on(
+        self,
+        kind: ActionKind,
+        org_id: UUID,
+        delivery_id: UUID,
+        actor: str,
+        reason: str = "",
+        payload: bytes | None = None,
+        *,
+        only_in: States | None = None,
+    ) -> None:
+        """Act on one delivery; NotFound if there is none, Conflict if its state does not allow the action."""
+        result = await self.act(kind, org_id, [delivery_id], actor, reason, payload, only_in=only_in)
+        if result.done:
+            return
+        state = result.refused[delivery_id]
+        if state is None:
+            raise NotFound(f"no delivery {delivery_id}")
+        raise Conflict(f"delivery {delivery_id} is {_refusal(kind, state, edited=payload is not None)}")
+
+
+def _refusal(kind: ActionKind, state: DeliveryState, *, edited: bool) -> str:
+    if edited:
+        return f"{state} and cannot be {DONE[kind]} with another payload"
+    if state in ACTS_ON[kind]:  # but it has left the list that the operator saw
+        return f"{state} by now and was not {DONE[kind]}; check it and decide again"
+    return f"{state} and cannot be {DONE[kind]}"
+
+
+# -- whole events ------------------------------------------------------------------------------------------
 
 
 class EventActions:
@@ -37,14 +134,12 @@ class EventActions:
         clock: Clock,
         accepter: Accepter,
         delivery_actions: DeliveryActions,
-        replayer: Replayer,
         telemetry: Telemetry,
     ) -> None:
         self._store = store
         self._clock = clock
         self._accepter = accepter
         self._delivery_actions = delivery_actions
-        self._replayer = replayer
         self._telemetry = telemetry
 
     async def act(self, kind: ActionKind, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> ActionResult:
@@ -69,9 +164,9 @@ class EventActions:
 
     async def replay(self, org_id: UUID, event_id: UUID, endpoint_id: UUID, actor: str) -> Receipt:
         """Send the payload of the event to one endpoint again, as a new event."""
-        await self._store.get(EventView, org_id, event_id)
-        await self._check_target(org_id, endpoint_id)
-        receipt = await self._replayer.replay_one(org_id, event_id, endpoint_id)
+        view = await self._store.get(EventView, org_id, event_id)
+        await check_endpoints_exist(self._store, org_id, [endpoint_id], "endpoint_id")
+        (receipt,) = await self._accepter.accept([copy_of(view.event, endpoint_id)])
         await self._audit(org_id, actor, "event.replay", (event_id, endpoint_id), f"event {receipt.event_id}")
         return receipt
 
@@ -114,16 +209,6 @@ class EventActions:
             _check_accepted(await self._store.get(EventView, org_id, event_id))
             raise
 
-    async def _check_target(self, org_id: UUID, endpoint_id: UUID) -> None:
-        """Raise InvalidInput instead of NotFound, because the request names the endpoint in its body, not in its
-        path."""
-        try:
-            endpoint = await self._store.get(Endpoint, org_id, endpoint_id)
-        except NotFound:
-            raise InvalidInput("endpoint_id", f"there is no endpoint {endpoint_id}") from None
-        if endpoint.state is EndpointState.DELETED:
-            raise InvalidInput("endpoint_id", f"endpoint {endpoint_id} was deleted")
-
     async def _audit(self, org_id: UUID, actor: str, action: str, subjects: tuple[UUID, ...], result: str) -> None:
         await self._store.write([], audit_entry(self._clock.now(), org_id, actor, action, *subjects, result=result))
 
@@ -143,47 +228,8 @@ def _states(result: ActionResult) -> str:
     return ", ".join(f"{count} {'is' if count == 1 else 'are'} {state}" for state, count in sorted(counts.items()))
 
 
-class Replayer:
-    def __init__(self, store: Store, accepter: Accepter) -> None:
-        self._store = store
-        self._accepter = accepter
-
-    async def replay_one(self, org_id: UUID, event_id: UUID, endpoint_id: UUID) -> Receipt:
-        view = await self._store.get(EventView, org_id, event_id)
-        return (await self._accepter.accept([_copy_of(view.event, endpoint_id)]))[0]
-
-    async def replay(self, bulk: Bulk, room: int) -> Bulk:
-        """Send the next events of a bulk operation, oldest first; returns the operation after this step.
-
-        Each event has an idempotency key, so a step that is repeated after a crash sends nothing twice.
-        """
-        assert bulk.endpoint_id is not None, "a replay has a target endpoint"
-        page = await self._store.page(bulk.org_id, _oldest_first(bulk.selection, bulk), bulk.cursor, room)
-        drafts = []
-        for summary in page.items:
-            with suppress(NotFound):  # deleted or cleaned a moment ago
-                view = await self._store.get(EventView, bulk.org_id, summary.event_id)
-                key = f"replay:{bulk.bulk_id}:{summary.event_id}"
-                drafts.append(replace(_copy_of(view.event, bulk.endpoint_id), idempotency_key=key))
-        if drafts:
-            await self._accepter.accept(drafts)
-        sent = len(drafts)
-        return replace(
-            bulk,
-            cursor=page.next,
-            all_taken=page.next is None,
-            taken=bulk.taken + sent,
-            succeeded=bulk.succeeded + sent,
-        )
-
-
-def _oldest_first(selection: Selection, bulk: Bulk) -> EventFilter:
-    chosen = selection.events or EventFilter()
-    before = bulk.created_at if chosen.created_before is None else min(chosen.created_before, bulk.created_at)
-    return replace(chosen, created_before=before, oldest_first=True)
-
-
-def _copy_of(event: Event, endpoint_id: UUID) -> Draft:
+def copy_of(event: Event, endpoint_id: UUID) -> Draft:
+    """A new event with the same content, for one endpoint."""
     return Draft(
         org_id=event.org_id,
         event_type=event.event_type,
