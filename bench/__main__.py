@@ -52,7 +52,7 @@ MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "memory": memory.measure,
 }
 ON_REQUEST: dict[str, Callable[[Setting], Iterator[Figure]]] = {"rivals": rivals.measure}
-"""Only if named: it installs third-party packages, into a separate environment."""
+"""Measurements that run only if they are named. They install third-party packages into a separate environment."""
 
 
 def main() -> None:
@@ -65,22 +65,22 @@ def main() -> None:
         broken = [name for name in arguments.names or MEASURES if not _run(name, setting, figures)]
     print_summary(figures)
     for name in broken:
-        print(f"  BROKEN: {name} did not come to its end, see above")
+        print(f"  BROKEN: {name} did not finish, see above")
     elapsed = time.monotonic() - started
     path = keep(figures, quick=arguments.quick, seconds=elapsed)
-    print(f"{elapsed:.0f} seconds; kept in bench/results/{path.name}")
+    print(f"{elapsed:.0f} seconds; results stored in bench/results/{path.name}")
     sys.exit(1 if broken else 0)
 
 
 def _run(name: str, setting: Setting, figures: list[Figure]) -> bool:
-    """Add the figures of one measurement; False if it failed; the others still run."""
+    """Add the figures of one measurement. Returns False if it failed, and the others still run."""
     started = time.monotonic()
     print(f"\n{name}", flush=True)
     try:
         for figure in (MEASURES | ON_REQUEST)[name](setting):
             print_figure(figure)
             figures.append(figure)
-    except Exception:  # noqa: BLE001  whatever it was, it is told
+    except Exception:  # noqa: BLE001  printed with its traceback
         traceback.print_exc(file=sys.stdout)
         return False
     print(f"  {time.monotonic() - started:.0f} s", flush=True)

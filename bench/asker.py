@@ -1,4 +1,4 @@
-"""A load of reading clients: each makes one of the given requests, pauses, and makes the next."""
+"""A load of reading clients: each client makes a random request from a list, pauses, and repeats this."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class Answers:
 
 
 def ask_all(port: int, paths: Sequence[str], clients: int, think_seconds: float, seconds: float) -> Answers:
-    """Make requests for this many seconds; run it in a separate process. `think_seconds` is the mean of an exponential pause."""
+    """Make requests for this many seconds. Call this in a separate process.
+
+    The pauses are exponentially distributed, with the mean `think_seconds`.
+    """
     chance = random.Random(1)
     watch = Stopwatch()
     requests = [_requests(paths, random.Random(number)) for number in range(clients)]

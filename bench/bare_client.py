@@ -22,7 +22,7 @@ HEADERS = [
     "webhook-timestamp: 1700000000",
     "webhook-signature: v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
 ]
-"""As many headers, of the same length, as in a delivery."""
+"""The same number of headers as in a delivery, with the same lengths."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Cost:
 
 
 def post_all(url: str, payload: bytes, count: int, connections: int) -> Cost:
-    """POST `count` times over kept-alive connections; the CPU of the whole process per POST."""
+    """POST `count` times over keep-alive connections. Returns the CPU of the whole process per POST."""
     client = _Client(url, payload, count, connections)
     watch = Stopwatch()
     client.run()

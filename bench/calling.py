@@ -1,4 +1,4 @@
-"""Callers: each has its own connection and makes its next call when the previous one is answered."""
+"""Callers: each caller has its own connection, and makes its next call when the previous call is answered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Tally:
         self.expected = expected
         """The beginning of a successful response."""
         self.deadline = 0.0
-        """No calls after this."""
+        """No calls are made after this time."""
         self.started = 0.0
         self.last_answer_at = 0.0
         self.milliseconds: list[float] = []
         """The time of each successful response."""
         self.refused = 0
-        """Other responses."""
+        """The number of other responses."""
 
     @property
     def per_second(self) -> float:

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 
 @contextmanager
 def collecting() -> Iterator[str]:
-    """Its URL."""
+    """Run the collector process, and yield its URL."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_collect, args=(theirs,), daemon=True)

@@ -15,7 +15,7 @@ from doorstep.model.event import EventStatus
 
 
 def every_page(ids: Ids) -> list[str]:
-    """All pages in all variants; a page without known ids is an error in this module."""
+    """All pages in all variants. If the id for a page is unknown, this is an error in this module."""
     known, variants = _known(ids), _variants(ids)
     found: list[str] = []
     for page in all_pages():
@@ -40,7 +40,7 @@ def _more(ids: Ids) -> list[str]:
 
 
 def _variants(ids: Ids) -> dict[str, list[str]]:
-    """The queries for each page; only the empty one if it is not listed."""
+    """The query strings for each page. Pages that are not listed are requested without a query string."""
     endpoint, days = f"endpoint_id={ids['endpoint_id']}", _days()
     ranges = [f"range={name}" for name in RANGES]
     letters = ["", endpoint, "event_type=bench", "event_type=nobodys.*", "status=archived", f"died_from={days[2]}"]

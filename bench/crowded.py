@@ -30,16 +30,16 @@ _CAUSES = 3 * ENDPOINTS
 _ALERTS, _OPEN_ALERTS = 1_000, 40
 _OPERATIONS, _CHANNELS, _KEYS, _SILENCES, _OPEN_CIRCUITS = 60, 50, 40, 20, 20
 _ONE_BATCH_OF = 10
-"""The number of dead letters."""
+"""One in this many dead letters is a batch."""
 _TRIES = 40
-"""Attempts of the delivery with the most attempts."""
+"""The number of attempts of the delivery with the most attempts."""
 
 Ids = dict[str, str]
-"""By the names of the parameters in page paths."""
+"""Ids by the names of the parameters in page paths."""
 
 
 def crowd(database: Database, url: str, events: int, now: Instant) -> Ids:
-    """`events` in all: one in ten is a dead letter, one in a hundred waits for its retry, the rest are delivered."""
+    """Add `events` events. One in ten is a dead letter, one in a hundred waits for a retry, the rest are delivered."""
     stock(database, *(Wanted(url, event_type=f"bench.{n}") for n in range(ENDPOINTS)))
     spread_finished(database, events - events // 10 - events // 100, now)
     spread_dead(database, events // 20, now, endpoint="(SELECT min(id) FROM doorstep_endpoints)")
@@ -82,7 +82,7 @@ def _tries(now: Instant) -> list[str]:
 
 
 def _entities(now: Instant, count: int) -> list[str]:
-    """Half of them wait at the gate, half have passed it."""
+    """Pipeline entities, half of which wait at the gate. The other half have passed it."""
     numbers, bits = _numbers(count), {"name": NAME, "waiting": WAITING, "done": DONE, "now": now}
     return [f"{numbers} {_ENTITIES.format_map(bits)}", _ENTITY_HISTORY]
 
@@ -148,7 +148,7 @@ def _found(database: Database) -> Ids:
     return found | {"pipeline": NAME, "entity_id": "past-2", "gate": WAITING}
 
 
-# -- through the front door --------------------------------------------------------------------------------
+# -- through Doorstep's own methods ------------------------------------------------------------------------
 
 
 async def _arrange(database_url: str, url: str) -> Ids:
@@ -183,7 +183,7 @@ async def _tell(store: Store, endpoint_ids: Sequence[UUID], now: Instant) -> Non
 
 
 def _alert(number: int, endpoint_id: UUID, now: Instant) -> Alert:
-    """The newest of them are open."""
+    """An alert. The newest alerts are open, the others have ended."""
     opened_at = now - (_ALERTS - number) * 10 * SECOND
     is_over = number < _ALERTS - _OPEN_ALERTS
     return Alert(
@@ -215,7 +215,7 @@ async def _operate(doorstep: Doorstep, endpoint_ids: Sequence[UUID]) -> None:
 
 
 async def _add_channels(doorstep: Doorstep, url: str) -> str:
-    """Last, because a channel is an endpoint too."""
+    """Add channels. This comes last, because a channel is an endpoint too."""
     desk = doorstep.components.channels
     forms = [ChannelForm(name=f"bench.{n}", kind=ChannelKind.WEBHOOK, target=url) for n in range(_CHANNELS)]
     made = [await desk.create(form, DEFAULT_ORG, "bench") for form in forms]

@@ -24,7 +24,7 @@ class Database:
     store: StoreName
     url: str
     path: Path
-    """The SQLite file; for PostgreSQL only a name."""
+    """The SQLite file. For PostgreSQL, this is only a name."""
     server: PostgresServer | None = None
 
     def run(self, *statements: str) -> None:

@@ -1,6 +1,6 @@
-"""`doorstep` that appends the plan of every slow statement to the file in BENCH_PLANS.
+"""A variant of `doorstep` that appends the query plan of every slow statement to the file named in BENCH_PLANS.
 
-It covers the statements in `queries/`, which are all that a page runs.
+It covers the statements in `queries/`. Console pages run no other statements.
 """
 
 from __future__ import annotations

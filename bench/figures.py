@@ -37,7 +37,7 @@ def at_least(bound: float) -> Target:
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. A figure without a target explains others."""
+    """One measured number. Figures without a target help to explain the other figures."""
 
     name: str
     value: float

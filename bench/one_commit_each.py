@@ -1,4 +1,4 @@
-"""`doorstep` without group commit, as a baseline: every accepted request waits for its own commit."""
+"""A variant of `doorstep` without group commit, as a baseline: every accepted request waits for its own commit."""
 
 from __future__ import annotations
 

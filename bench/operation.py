@@ -24,7 +24,7 @@ class Operation:
         return cls(client, client.call("POST", "/v1/dead-letters/bulk-retry", b'{"all": true}')["bulk_id"])
 
     def steer(self, verb: str) -> None:
-        """`pause`, `resume` or `cancel`."""
+        """Pause, resume or cancel the operation. `verb` is `pause`, `resume` or `cancel`."""
         self._client.call("POST", f"{self._path}/{verb}")
 
     def await_taken(self, count: int) -> None:
@@ -38,6 +38,6 @@ class Operation:
         deadline = time.monotonic() + _SECONDS_MAX
         while not condition(bulk := self._client.call("GET", self._path)):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the bulk operation does not get on: {bulk}")
+                raise RuntimeError(f"the bulk operation makes no progress: {bulk}")
             time.sleep(_LOOK_SECONDS)
         return bulk

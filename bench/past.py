@@ -1,6 +1,6 @@
 """Fills a database with history by plain SQL, in seconds instead of the minutes or days that Doorstep would need.
 
-The rows are those that the store itself would have written. The same text works in both dialects.
+The rows are the same as those that the store itself would have written. The same SQL text works in both databases.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _FIRST_ENDPOINT = "(SELECT min(id) FROM doorstep_endpoints)"
 
 
 def add_finished(database: Database, count: int, settled_at: Instant | str, endpoint: str = _FIRST_ENDPOINT) -> None:
-    """`count` delivered deliveries, each with its event, its attempt and its history.
+    """Add `count` delivered deliveries, each with its event, its attempt and its history.
 
     The instant and the endpoint may be expressions of `i`, the row's id.
     """
@@ -22,7 +22,7 @@ def add_finished(database: Database, count: int, settled_at: Instant | str, endp
 def add_dead(
     database: Database, count: int, died_at: Instant | str, endpoint: str = _FIRST_ENDPOINT, cause: str = "1"
 ) -> range:
-    """`count` dead letters of failed events; returns their row ids. The cause may be an expression too."""
+    """Add `count` dead letters of failed events, and return their row ids. The cause may be an expression too."""
     error = f"'permanent', 'INVALID_FORMAT', 'past', {cause}"
     bits = {"ended": died_at, "failed": died_at, "endpoint": endpoint, "error": error}
     return _add_settled(database, count, died_at, _DEAD | bits)
@@ -46,9 +46,9 @@ def _add_settled(database: Database, count: int, at: Instant | str, bits: dict[s
 def add_retries(
     database: Database, count: int, due_at: Instant, spacing: Instant, failed_at: Instant | None = None
 ) -> int:
-    """`count` deliveries that failed once, due one after the other, distributed over all endpoints.
+    """Add `count` deliveries that failed once, are due one after the other, and are distributed over all endpoints.
 
-    Returns the row id of the first: the delivery with the row id first + n is due at due_at + n * spacing.
+    Returns the first row id. The delivery with the row id first + n is due at due_at + n * spacing.
     """
     first = _next_id(database)
     numbers = _numbers(first, count)
@@ -115,7 +115,7 @@ def _history(bits: dict[str, object], move: int, old: str, new: str) -> str:
 
 
 def _bits(database: Database, at: Instant | str) -> dict[str, object]:
-    """With ids that sort by creation, like those of the store."""
+    """The parts of the SQL that depend on the database. The ids sort by creation, like the ids of the store."""
     if database.store == "sqlite":
         return {"at": at, "uid": f"uuid7({at})", "bytes": f"x'{_FILLING.hex()}'"}
     uid = f"(lpad(to_hex(({at}) / 1000), 12, '0') || '7' || substr(md5(random()::text), 1, 19))::uuid"

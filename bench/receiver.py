@@ -1,8 +1,8 @@
 """The receiver of all deliveries: a separate process that parses only enough HTTP to find the end of requests.
 
-The path decides: `/ok` answers at once, `/stamp` also records when the event arrived, `/hang` never answers, and
-`/together/N` waits until there are N requests and then answers 503 to all at once. `/control/…` is for the bench. A
-request costs about 10 µs.
+The path determines the response: `/ok` answers immediately, `/stamp` also records when the event arrived, and `/hang`
+never answers. `/together/N` waits until there are N requests and then answers all of them with 503. `/control/…` is for
+the benchmark itself. A request costs about 10 µs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_NOW = b"HTTP/1.1 503 Not Now\r\nContent-Length: 0\r\n\r\n"
 
 
 class Receiver:
-    """Controls the process."""
+    """Starts, queries and stops the receiver process."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen([sys.executable, "-m", "bench.receiver"], stdout=subprocess.PIPE)
@@ -44,12 +44,13 @@ class Receiver:
         return int(json.loads(self._ask("count")))
 
     def take_arrivals(self) -> dict[str, int]:
-        """When each stamped event first arrived, by its id, on the machine's monotonic clock; forgets them."""
+        """When each event first arrived at `/stamp`, by event id, on the machine's monotonic clock. The receiver then
+        forgets these arrivals."""
         arrivals: dict[str, int] = json.loads(self._ask("arrivals"))
         return arrivals
 
     def await_arrivals(self, wanted: Collection[str]) -> dict[str, int]:
-        """The same, once all of these have arrived."""
+        """Wait until all of these events have arrived, then return the same as `take_arrivals`."""
         deadline = time.monotonic() + _LOST_AFTER_SECONDS
         arrived: dict[str, int] = {}
         while missing := [event_id for event_id in wanted if event_id not in arrived]:

@@ -9,7 +9,7 @@ NAME, WAITING, DONE = "review", "pending_review", "complete"
 
 
 def reviewing(settings: Settings | None = None) -> Doorstep:
-    """With these settings, by default those of the environment."""
+    """Create the program with these settings, or by default with the settings from the environment."""
     pipeline = Pipeline(NAME, first="sent", stages=[Stage("checking", failed="check_failed"), Gate(WAITING)], last=DONE)
     pipeline.stage("checking")(_check)
     doorstep = Doorstep(settings)

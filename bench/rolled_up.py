@@ -10,13 +10,13 @@ from doorstep.model.rollup import HOUR, MINUTE
 DAYS = 30
 _MINUTES_KEPT: Instant = 2 * DAY
 _LETTERS_KEPT: Instant = 6 * DAY
-"""Older ones would be archived during the measurement."""
+"""Older dead letters would be archived during the measurement."""
 _ANY_ENDPOINT = "(SELECT min(id) FROM doorstep_endpoints) + i % (SELECT count(*) FROM doorstep_endpoints)"
 
 
 def add_month(database: Database, count: int, now: Instant) -> None:
-    """`count` events, to all endpoints in turn: 96 % delivered at regular intervals over the last thirty days, 2 % dead
-    over the last six, and 2 % that failed just now and wait for their next try, which is hours away."""
+    """Add `count` events, distributed over all endpoints. 96 % were delivered at regular intervals over the last thirty
+    days, 2 % became dead letters over the last six days, and 2 % have just failed and wait hours for their retry."""
     few = count // 50
     spread_finished(database, count - 2 * few, now)
     spread_dead(database, few, now)
@@ -55,7 +55,7 @@ def _spread(database: Database, count: int, now: Instant, over: Instant) -> str:
 
 
 def _roll_up(span: str, step: Instant, since: Instant) -> list[str]:
-    """The rows of each endpoint, of each organization, and of everything."""
+    """The statements for the roll-up rows of each endpoint, of each organization, and of the whole store."""
     at = f"at - at % {step}" if step else "0"
     return [
         _ROLL_UP.format(owner=owner, span=span, at=at, since=since, own=own)

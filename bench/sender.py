@@ -1,4 +1,5 @@
-"""A load of concurrent requests that send events: each connection sends the next event when the previous one is answered."""
+"""A load of concurrent requests that send events. Each connection sends its next request when the previous request is
+answered."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Load:
 
 
 def post_events(port: int, path: str, body: bytes, connections: int, seconds: float) -> Load:
-    """Send for this many seconds; run it in a separate process, so that it does not share the server's core."""
+    """Send for this many seconds. Call this in a separate process, so that it does not use the server's core."""
     head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nX-API-Key: {ADMIN_KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
     requests = [repeat(head.encode() + body)] * connections
     tally = uvloop.run(call_for(seconds, port, requests, b"HTTP/1.1 202", think=lambda: 0.0))

@@ -26,7 +26,7 @@ _LISTENS = re.compile(rb"listens at http://127\.0\.0\.1:(\d+)")
 
 
 class Serving:
-    """Starts it, waits until it listens, and stops it."""
+    """Starts the process, waits until it listens, and stops it."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class Serving:
         app: str | None = None,
         more: Mapping[str, str] = {},
     ) -> None:
-        """`program` may be a modified `doorstep` of the bench, `app` is a program that it serves, and `more` are further
-        environment variables."""
+        """`program` may be a modified `doorstep` from this benchmark, `app` is a program that it serves, and `more`
+        contains further environment variables."""
         self._command = [sys.executable, "-m", program, "serve", "--port", "0", "--workers", str(workers)]
         self._command += [] if app is None else ["--app", app]
         self._variables = variables(database) | dict(more)
@@ -64,7 +64,7 @@ class Serving:
         words = (Path(self._folder.name) / "words").read_text()[-4_000:]
         self._folder.cleanup()
         if died is not None:
-            raise RuntimeError(f"doorstep serve ended by itself with exit code {died}:\n{words}")
+            raise RuntimeError(f"doorstep serve exited unexpectedly with exit code {died}:\n{words}")
 
     def cpu_seconds(self) -> float:
         """CPU used so far by the process and its workers."""

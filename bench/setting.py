@@ -1,4 +1,4 @@
-"""The parameters of every measurement: the stores, how thorough it is, and the receiver."""
+"""The parameters of every measurement: the stores, how thorough the measurement is, and the receiver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def variables(database: Database) -> dict[str, str]:
 
 
 def settings_for(url: str, **more: Any) -> Settings:
-    """The same, for a Doorstep inside this process."""
+    """The same as `variables`, as settings for a Doorstep inside this process."""
     return Settings(
         **more,
         database_url=url,

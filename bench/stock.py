@@ -22,7 +22,7 @@ _BATCH = 1_000
 
 @dataclass(frozen=True)
 class Wanted:
-    """An endpoint to create, and how many events wait for it."""
+    """An endpoint to create, and the number of events that wait for it."""
 
     url: str
     events: int = 0
@@ -30,7 +30,7 @@ class Wanted:
     org_id: UUID = DEFAULT_ORG
     timeout_seconds: float | None = None
     patient: bool = False
-    """Its circuit never opens, so that a dead endpoint keeps its slots for the whole run."""
+    """Whether the circuit never opens, so that a dead endpoint keeps its slots for the whole run."""
     paused: bool = False
 
 

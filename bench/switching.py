@@ -1,7 +1,7 @@
 """One worker that delivers continuously with telemetry alternately on and off, to compare their cost in one run.
 
-The turns are a fraction of a second, so that other load affects both alike. Two identical processes, one after the other,
-differed by a fifth, and so did slices of a second.
+Each turn takes a fraction of a second, so that other load affects both alike. Longer measurements were too noisy: two
+identical processes, one after the other, differed by a fifth, and so did turns of a second.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from doorstep.telemetry.logs import open_log
 _SECONDS_MAX = 300
 _TURN_SECONDS = 0.2
 _WARMING_UP = 8
-"""Warm-up turns, in which connections are opened and statements prepared."""
+"""The number of warm-up turns, in which connections are opened and statements prepared."""
 _SCRAPED_EVERY = 10
 """The time between scrapes in turns with telemetry; 15 seconds is usual."""
 _TELLERS = ("doorstep-logs", "doorstep-spans")
@@ -45,10 +45,10 @@ _LAG_SECONDS = 1.0
 class Mode(Enum):
     """How much telemetry is on during a turn."""
 
-    UNCOUNTED = "nothing is told, and the store does not count"
-    SILENT = "nothing is told"
-    TELLING = "log, metrics, as many traces as are begun unasked"
-    TRACING = "log, metrics, a trace of every event"
+    UNCOUNTED = "telemetry is off, and the store does not count"
+    SILENT = "telemetry is off"
+    TELLING = "log, metrics, as many traces as by default"
+    TRACING = "log, metrics, a trace for every event"
 
     @property
     def tells(self) -> bool:
@@ -60,7 +60,7 @@ class Spent(NamedTuple):
 
     worker: float
     server: float
-    """Of the database's own processes, where it has any."""
+    """The CPU of the database's own processes, if it has any."""
 
 
 async def work_off(url: str, modes: tuple[Mode, Mode], count: int, server_pid: int | None) -> dict[Mode, Spent]:
@@ -78,7 +78,7 @@ async def work_off(url: str, modes: tuple[Mode, Mode], count: int, server_pid: i
         await doorstep.close()
         log.close()
         told = worker.told * 4 * 100
-        assert os.fstat(file.fileno()).st_size > told > 0, "every delivery has four lines"
+        assert os.fstat(file.fileno()).st_size > told > 0, "every delivery must have four lines in the log"
     return spent
 
 
@@ -115,8 +115,10 @@ class _Worker:
         self._turns: Counter[Mode] = Counter()
 
     async def work_off(self, modes: tuple[Mode, Mode], count: int) -> dict[Mode, Spent]:
-        """There and back again, so that neither always follows the other. The last tenth is left over: in it, less and less
-        is under way."""
+        """Alternate the modes, in an order in which neither mode always follows the other.
+
+        The last tenth of the deliveries is not measured, because fewer and fewer attempts are in flight then.
+        """
         told_before = 0.0
         for number, mode in enumerate(cycle((*modes, *reversed(modes)))):
             if self._settled.count > 0.9 * count:
@@ -129,7 +131,7 @@ class _Worker:
 
     @property
     def told(self) -> float:
-        """Deliveries with telemetry."""
+        """The number of deliveries made with telemetry on."""
         return sum(used["settled"] for mode, used in self._used.items() if mode.tells)
 
     async def _turn(self, mode: Mode) -> None:
@@ -172,7 +174,7 @@ def _seconds_of_tellers() -> float:
 
 
 class _Settled:
-    """Counts settlements at the store: subscribing to facts would turn telemetry on."""
+    """Counts settlements in the store's `settle` method. Subscribing to facts would turn telemetry on."""
 
     def __init__(self, doorstep: Doorstep) -> None:
         self._settle = doorstep.components.store.settle

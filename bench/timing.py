@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Stopwatch:
-    """CPU (all threads of this process) and wall time since it was made."""
+    """The CPU (of all threads of this process) and the wall time since this object was created."""
 
     def __init__(self) -> None:
         self._wall = time.perf_counter()
@@ -31,7 +31,7 @@ class Stopwatch:
 
 
 def in_own_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """The result of `work`, done in a fresh process, so that nothing else is in its CPU and memory figures."""
+    """Run `work` in a new process, so that its CPU and memory figures include nothing else, and return its result."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *args, **kwargs).result()
 
@@ -43,7 +43,7 @@ def cpu_seconds_of(process: psutil.Process) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of all do not exceed; NaN if there are none."""
+    """The value that this share of all values does not exceed; NaN if there are no values."""
     if not values:
         return float("nan")
     ordered = sorted(values)
@@ -51,7 +51,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """How much y grows per x, by least squares."""
+    """The slope of the line fitted by least squares: how much y grows per unit of x."""
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)

@@ -16,7 +16,7 @@ from bench.setting import PAYLOAD
 class Sent(NamedTuple):
     event_type: str
     at: int
-    """By the machine's monotonic clock, in nanoseconds."""
+    """The time on the machine's monotonic clock, in nanoseconds."""
 
 
 class Traffic:
@@ -50,7 +50,7 @@ class Traffic:
             self.sent[event_id] = Sent(event_type, at)
 
     def waits_ms(self, arrived: Mapping[str, int]) -> dict[str, list[float]]:
-        """By event type, the milliseconds from each request to its arrival."""
+        """For each event type, the milliseconds from each request to the arrival of its event."""
         waits: dict[str, list[float]] = defaultdict(list)
         for event_id, (event_type, at) in self.sent.items():
             waits[event_type].append((arrived[event_id] - at) / 1e6)

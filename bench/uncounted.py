@@ -1,4 +1,4 @@
-"""Stores that count nothing: the engine's verbs without their counters (model/rollup.py), to measure the cost of those."""
+"""Stores whose methods do not update the counters (model/rollup.py), to measure the cost of these counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLAIM = claim.CLAIM.replace(_COUNT, "SELECT $14::int WHERE false")
 @contextmanager
 def uncounted() -> Iterator[None]:
     """Inside this context, claims and settlements of this process are not counted."""
-    assert _COUNT in claim.CLAIM, "the claim counts in another way than is taken out here"
+    assert _COUNT in claim.CLAIM, "the SQL of the claim no longer contains the counter that is removed here"
     with ExitStack() as stack:
         stack.enter_context(patch.object(claim, "CLAIM", _CLAIM))
         stack.enter_context(patch.object(settle, "settlement_tally", lambda *_: Tally()))

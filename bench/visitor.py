@@ -33,7 +33,7 @@ class Visitor:
         self._headers = {"Cookie": self._sign_in()}
 
     def see(self, path: str) -> Seen:
-        """A page, or the target of its redirect; RuntimeError for anything else."""
+        """Request a page and follow its redirect, if any. Raises RuntimeError for any other response."""
         started = time.perf_counter()
         self._connection.request("GET", path, headers=self._headers)
         response = self._connection.getresponse()

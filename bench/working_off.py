@@ -32,6 +32,6 @@ async def work_off(doorstep_with: Callable[[Telemetry], Doorstep], count: int) -
         elapsed = watch.wall_seconds
         log.close()
         cost = Cost(1e6 * watch.cpu_seconds / count, count / elapsed)
-        assert os.fstat(file.fileno()).st_size > 4 * 100 * count, "every delivery has four lines in the log"
+        assert os.fstat(file.fileno()).st_size > 4 * 100 * count, "every delivery must have four lines in the log"
         await doorstep.close()
     return cost

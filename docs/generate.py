@@ -139,7 +139,7 @@ def commands_page() -> str:
 
 
 def shared_options(group: Any) -> dict[Described, list[str]]:
-    """Options that most commands take with the same description, and the commands that do not take them."""
+    """The options that most commands accept with the same description, and the commands that do not accept them."""
     taken = {path: _described(command.params) for path, command in _leaves(group, "doorstep")}
     counts = Counter(option for options in taken.values() for option in options)
     shared = (option for option, count in counts.items() if count > len(taken) / 2)
@@ -271,7 +271,7 @@ def _form(form: dict[str, Any], schemas: dict[str, Any]) -> str:
 
 
 def _row(*cells: str) -> str:
-    """One row of a table, on one line whatever is in its cells: a line break or a bare `|` would end the table."""
+    """One row of a table, on a single line. A line break or an unescaped `|` in a cell would break the table."""
     return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
 
 

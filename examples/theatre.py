@@ -24,7 +24,7 @@ from doorstep.testing import Drainer, FakeClock, Receiver
 from doorstep.transports.http import HttpTransport
 
 NOON = from_datetime(datetime(2026, 6, 1, 12, tzinfo=UTC))
-"""When every example begins."""
+"""The simulated time at which every example begins."""
 
 Story = Callable[["Theatre"], Awaitable[None]]
 Prepare = Callable[[Doorstep], None]
@@ -55,7 +55,7 @@ class Theatre:
         self._say = say
 
     async def pass_time(self, span_seconds: float = 0) -> None:
-        """Deliver what is due, and what becomes due within these seconds."""
+        """Advance the clock by this span, and deliver everything that is due now or becomes due meanwhile."""
         await self._drainer.drain(until=span_seconds)
 
     def tell(self, line: str) -> None:
@@ -64,7 +64,7 @@ class Theatre:
         self._say(f"day {(now - NOON) // DAY + 1} {to_datetime(now):%H:%M:%S}  {line}")
 
     async def client(self, role: Literal["operator", "viewer", "publisher"]) -> AsyncClient:
-        """The HTTP API, for a role with fewer permissions."""
+        """Returns a client of the HTTP API with a key of this role, which has fewer permissions than an admin."""
         return AsyncClient(self.url, (await self.api.keys.create(role, role)).key)
 
 
@@ -88,7 +88,7 @@ async def staged(
     migrate: bool = True,
     served: Served | None = None,
 ) -> AsyncIterator[Theatre]:
-    """The environment on this database, with everything open."""
+    """Yields a Theatre on this database, with the store, the HTTP API and the receiver running."""
     clock = FakeClock(NOON)
     settings = Settings(database_url=database_url, secret_key=new_secret_key(), allow_addresses="127.0.0.0/8")
     doorstep = Doorstep(settings, clock=clock)
@@ -106,7 +106,7 @@ async def staged(
 
 @asynccontextmanager
 async def _served(doorstep: Doorstep) -> AsyncIterator[str]:
-    """The HTTP API on a free port, as `doorstep serve` runs it."""
+    """Runs the HTTP API on a free port, as `doorstep serve` does."""
     ready, stop = asyncio.Event(), asyncio.Event()
     server = WebServer(create_application(doorstep), grace_seconds=1, ready=ready.set)
     with listener("127.0.0.1", 0) as listening:

@@ -1,22 +1,23 @@
-"""Fixtures that every test may ask for."""
+"""Fixtures that are available to every test."""
 
 import gc
 import signal
 
 import hypothesis
 
-hypothesis.settings.register_profile("any machine", deadline=None)  # one example may wait for its turn on a busy one
+hypothesis.settings.register_profile("any machine", deadline=None)  # an example may have to wait for CPU time
 hypothesis.settings.load_profile("any machine")
 
 pytest_plugins = ["tests.support.fixtures_postgres"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background job ignores Ctrl-C, and so would every program that the tests start and stop with it.
+    # A shell starts background jobs with Ctrl-C ignored. Programs that the tests start and stop with it would inherit
+    # this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end: looked at again for garbage, it takes a tenth of the CPU of all tests."""
+    """Exclude the collected tests from garbage collection, which otherwise takes a tenth of the CPU of all tests."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

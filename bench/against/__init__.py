@@ -1,1 +1,1 @@
-"""Compares the CPU use of two revisions, each a black box reached over HTTP and its command line alone."""
+"""Compares the CPU use of two revisions, as black boxes: they are used only over HTTP and the command line."""

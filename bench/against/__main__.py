@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.against", description=__doc__.partition("\n")[0])
     parser.add_argument("ref", help="the git ref to compare with")
-    parser.add_argument("--here", default="HEAD", help="the git ref to be judged (default: HEAD)")
+    parser.add_argument("--here", default="HEAD", help="the git ref to evaluate (default: HEAD)")
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--pairs", type=int, default=10, help="pairs of slices (default: 10)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="measurements, such as: accept start")
@@ -97,7 +97,7 @@ def _measure(
     options: argparse.Namespace,
     comparisons: list[Comparison],
 ) -> bool:
-    """Add and print the comparisons of one measurement; False if it failed; the others still run."""
+    """Add and print the comparisons of one measurement. Returns False if it failed, and the others still run."""
     try:
         with _stores(options.store) as (stores, folder), Receiver() as receiver:
             sides = [
@@ -106,7 +106,7 @@ def _measure(
             for one in compare(measurement, sides, receiver, stores, options.pairs):
                 print(one, flush=True)
                 comparisons.append(one)
-    except Exception:  # noqa: BLE001  whatever it was, it is printed
+    except Exception:  # noqa: BLE001  printed with its traceback
         traceback.print_exc(file=sys.stdout)
         return False
     return True
@@ -129,7 +129,7 @@ def _stores(store: str) -> Iterator[tuple[Stores, Path]]:
 def compare(
     measurement: Measurement, sides: Sequence[Side], receiver: Receiver, stores: Stores, pairs: int
 ) -> Iterator[Comparison]:
-    """The program's CPU, and on PostgreSQL the database server's as well. The first slice of each only warms up."""
+    """Compare the CPU of the program and, on PostgreSQL, of the database server. The first slices only warm up."""
     own: list[Pair] = []
     database: list[Pair] = []
     with measurement.open(sides[0], receiver) as old, measurement.open(sides[1], receiver) as new:
@@ -144,7 +144,8 @@ def compare(
 
 
 def _pair(old: Run, new: Run, stores: Stores, *, new_first: bool) -> list[tuple[Slice, float]]:
-    """A slice of each, and the database server's CPU meanwhile; the old one's first, whichever ran first."""
+    """A slice of each revision, with the database server's CPU during the slice. The old revision's result comes first,
+    no matter which revision ran first."""
     spent = [_timed(run, stores) for run in ((new, old) if new_first else (old, new))]
     return spent[::-1] if new_first else spent
 

@@ -26,7 +26,7 @@ Run = Callable[[], Slice]
 
 @dataclass(frozen=True)
 class Load:
-    """A fixed number of requests, so that both databases grow alike, however fast a revision is."""
+    """A fixed number of requests, so that both databases grow by the same amount, no matter how fast a revision is."""
 
     requests: int
     connections: int
@@ -62,7 +62,7 @@ class Load:
 
 @contextmanager
 def accept(load: Load, side: Side, receiver: Receiver) -> Iterator[Run]:
-    """Each event has one delivery, to a paused endpoint: this measures accepting, not delivering."""
+    """Send events that have one delivery to a paused endpoint. So this measures accepting, not delivering."""
     with Server(side, side.new_database()) as server:
         server.create_endpoint(receiver.url("ok"), paused=True)
         yield lambda: server.spend(lambda: load.send(server.port), load.events)
@@ -111,7 +111,7 @@ class Measurement:
     name: str
     unit: str
     scale: float
-    """From CPU seconds to the unit."""
+    """The factor that converts CPU seconds to the unit."""
     open: Callable[[Side, Receiver], AbstractContextManager[Run]]
 
 

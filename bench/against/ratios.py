@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Pair:
-    """CPU per unit of one slice of each revision, taken one right after the other."""
+    """The CPU per unit of two slices, one of each revision, which ran one right after the other."""
 
     old: float
     new: float
@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def middle_half(self) -> tuple[float, float]:
-        """The first and third quartile; one pair alone has no spread."""
+        """The first and third quartile. A single pair has no spread."""
         if len(self.pairs) < 2:
             return self.ratio, self.ratio
         first, _, third = quantiles(self.ratios, n=4, method="inclusive")
@@ -57,7 +57,8 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """By a sign test: equal revisions agree this often in one direction in less than 5 % of all comparisons."""
+        """The verdict of a sign test. Equal revisions would differ this often in the same direction in less than 5 % of
+        all comparisons."""
         needed = pairs_needed(len(self.pairs))
         if needed is None:
             return Verdict.UNKNOWN

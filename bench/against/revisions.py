@@ -1,4 +1,4 @@
-"""Builds revisions, each in its own folder and virtual environment, with its own `make install`."""
+"""Builds revisions, each in its own folder and virtual environment, with the revision's own `make install`."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Without variables of our own make or of an active virtual environment, which would affect the revision's make."""
+    """The environment without the variables of our own make and virtual environment, which would affect the build."""
     ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
     return {name: value for name, value in os.environ.items() if name not in ours}

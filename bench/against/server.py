@@ -26,7 +26,7 @@ _SECRET_KEY = "ZG9vcnN0ZXAtYmVuY2gtZG9vcnN0ZXAtYmVuY2gtMTI="
 _START_SECONDS_MAX = 60
 _STOP_SECONDS_MAX = 30
 _TAIL_SECONDS = 0.3
-"""The last settlements are written after the last answer; they belong to the slice."""
+"""The last settlements are written after the last response. They still count as part of the slice."""
 
 
 class Slice(NamedTuple):
@@ -75,7 +75,7 @@ class Server:
 
     def __exit__(self, *exc: object) -> None:
         if (code := self._process.poll()) is not None:
-            raise RuntimeError(f"doorstep serve ended by itself with exit code {code}:\n{self._last_words()}")
+            raise RuntimeError(f"doorstep serve exited unexpectedly with exit code {code}:\n{self._last_words()}")
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(_STOP_SECONDS_MAX)
@@ -95,7 +95,7 @@ class Server:
         return Slice(self.cpu_seconds() - before, units)
 
     def create_endpoint(self, url: str, *, paused: bool = False) -> None:
-        """One that takes the events of the bench."""
+        """Create an endpoint for the events of the benchmark."""
         endpoint = self.call("POST", "/v1/endpoints", {"name": "bench", "url": url, "event_types": ["bench"]})
         if paused:
             self.call("POST", f"/v1/endpoints/{endpoint['endpoint_id']}/pause", {})
@@ -153,8 +153,11 @@ def process_cpu(pid: int) -> float:
 
 
 def _own_cpu(pid: int) -> float:
-    """By the kernel's CPU clock of that process, in nanoseconds: /proc counts in steps of 10 ms, as much as an idle
-    second costs. See clock_getcpuclockid(3) for the clock's number."""
+    """The CPU seconds of one process, from the kernel's CPU clock for that process, which is precise to nanoseconds.
+
+    /proc counts in steps of 10 ms, which is as much CPU as an idle second costs. See clock_getcpuclockid(3) for how the
+    clock's number is computed.
+    """
     return time.clock_gettime((~pid << 3) | 2)
 
 

@@ -1,6 +1,6 @@
-"""How fast events are accepted durably: single requests with and without group commit, batches, and from Python.
+"""How fast events are accepted durably: in single requests with and without group commit, in batches, and from Python.
 
-Each event has one delivery, to a paused endpoint: this measures accepting, not delivering.
+Each event has one delivery, to a paused endpoint. So this measures accepting, not delivering.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _measure_store(setting: Setting, store: StoreName) -> Iterator[Figure]:
     yield Figure(f"{store}: events in batches of {_BATCH}", batched.per_second * _BATCH, "/s", note=_note(batched))
     with _stocked(setting, store) as database:
         rate = in_own_process(send_from_python, database.url, setting.scaled(30_000, 10_000))
-    yield Figure(f"{store}: send() from Python, {_CONNECTIONS} at once", rate, "/s")
+    yield Figure(f"{store}: send() from Python, {_CONNECTIONS} concurrent callers", rate, "/s")
 
 
 def _load(

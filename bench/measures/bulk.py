@@ -1,7 +1,7 @@
-"""A bulk retry of 100,000 dead letters while new events arrive for the same endpoint and for another one.
+"""A bulk retry of 100,000 dead letters while new events arrive for the same endpoint and for another endpoint.
 
-It is paused and resumed, and another one is cancelled midway. Afterwards the database and the receiver show what
-happened to each dead letter.
+The bulk retry is paused and resumed. A second bulk retry is cancelled midway. Afterwards, the database and the receiver
+are checked for what happened to each dead letter.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from doorstep.clock import DAY
 NONE = at_most(0.0)
 PAUSE_TARGET = at_most(1_000.0)
 FRESH_TARGET = at_most(2.0)
-"""As with a dead endpoint (fairness.py): new events must not be delayed."""
+"""The same target as with a dead endpoint (fairness.py): new events must not be delayed much."""
 _SAME, _OTHER = "bench", "other"
-"""The event types of the new events; the dead letters are for the endpoint of the first."""
+"""The event types of the new events. The dead letters are for the endpoint of the first type."""
 _FRESH_PER_SECOND = 40
-"""20 for each of the two."""
+"""New events per second: 20 for each of the two endpoints."""
 _PAUSE_SECONDS = 2.0
 
 
@@ -45,21 +45,21 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Course:
-    """The result of a bulk retry of everything."""
+    """The result of a bulk retry of all dead letters."""
 
     seconds: float
-    """Without the pause."""
+    """The duration without the pause."""
     paused_at: int
     resumed_at: int
-    """By the machine's monotonic clock, in nanoseconds."""
+    """The time on the machine's monotonic clock, in nanoseconds."""
     sent: int
-    """New events during the operation."""
+    """The number of new events during the operation."""
     arrived: Mapping[str, int]
-    """When each event arrived, dead letters and new events."""
+    """When each event arrived, for both dead letters and new events."""
     requests: int
-    """How many arrived in all; more than there are events if any came twice."""
+    """The number of requests that arrived. It exceeds the number of events if any event arrived twice."""
     waits_ms: Mapping[str, list[float]]
-    """Of the new events, by type."""
+    """The milliseconds from request to arrival of the new events, by event type."""
 
 
 def _retry_all(setting: Setting, store: StoreName, letters: int) -> Iterator[Figure]:
@@ -69,7 +69,7 @@ def _retry_all(setting: Setting, store: StoreName, letters: int) -> Iterator[Fig
         with Serving(database) as serving:
             calm = _calm(serving, setting.receiver, setting.scaled(20, 5))
             course = _run(serving, setting.receiver, ids)
-        rate = f"{letters / course.seconds:,.0f} a second, {_FRESH_PER_SECOND} fresh events a second beside them"
+        rate = f"{letters / course.seconds:,.0f} a second, with {_FRESH_PER_SECOND} new events a second"
         yield Figure(f"{store}: {letters:,} dead letters retried in", course.seconds, "s", note=rate)
         astray = _astray(database, rows) + abs(course.requests - letters - course.sent)
         yield Figure(f"{store}: letters not retried exactly once", astray, "", NONE)
@@ -81,11 +81,11 @@ def _fresh_figures(
     store: StoreName, calm: Mapping[str, list[float]], busy: Mapping[str, list[float]]
 ) -> Iterator[Figure]:
     for words, event_type in (("the same endpoint", _SAME), ("another endpoint", _OTHER)):
-        for when, waits in (("without", calm[event_type]), ("beside it", busy[event_type])):
+        for when, waits in (("without bulk retry", calm[event_type]), ("with it", busy[event_type])):
             note = f"p50 {percentile(waits, 0.5):.1f} ms, N={len(waits):,}"
-            yield Figure(f"{store}: fresh to {words}, p99 {when}", percentile(waits, 0.99), "ms", note=note)
+            yield Figure(f"{store}: new events to {words}, p99 {when}", percentile(waits, 0.99), "ms", note=note)
         ratio = percentile(busy[event_type], 0.99) / percentile(calm[event_type], 0.99)
-        yield Figure(f"{store}: fresh to {words}, beside it ÷ without", ratio, "×", FRESH_TARGET)
+        yield Figure(f"{store}: new events to {words}, with ÷ without", ratio, "×", FRESH_TARGET)
 
 
 def _prepare(setting: Setting, database: Database, letters: int) -> range:
@@ -125,7 +125,7 @@ def _run(serving: Serving, receiver: Receiver, letters: Sequence[str]) -> Course
 
 
 def _astray(database: Database, letters: range) -> int:
-    """How many were not retried by exactly one action, not delivered at the second attempt, or attempted more than twice."""
+    """How many dead letters were not retried by exactly one action and delivered on their second and last attempt."""
     ((retried,),) = database.ask(_RETRIED_ONCE.format(first=letters[0], last=letters[-1]))
     return len(letters) - retried
 
@@ -158,9 +158,9 @@ def _cancel_midway(setting: Setting, store: StoreName, letters: int) -> Iterator
             end = operation.await_end()
             arrived = setting.receiver.take_arrivals().keys() & set(_event_ids(database, rows))
         ((dead,),) = database.ask(_DEAD.format(first=rows[0], last=rows[-1]))
-    note = f"{end['taken']:,} of {letters:,} had been taken, {len(arrived):,} arrived, {dead:,} are still dead"
+    note = f"{end['taken']:,} of {letters:,} were retried, {len(arrived):,} arrived, {dead:,} are still dead"
     wrong = abs(letters - end["taken"] - dead) + abs(len(arrived) - end["taken"])
-    yield Figure(f"{store}: letters astray after a cancel midway", wrong, "", NONE, note)
+    yield Figure(f"{store}: wrong dead letters after a cancel midway", wrong, "", NONE, note)
 
 
 _DEAD = (

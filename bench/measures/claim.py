@@ -26,13 +26,13 @@ def measure(setting: Setting) -> Iterator[Figure]:
     much, little = setting.scaled(1_000_000, 100_000), 10_000
     for store in setting.stores:
         small, large = _costs(setting, store, little, much)
-        yield Figure(f"{store}: claim of {_BATCH} beside {little:,} finished", small, "ms")
-        yield Figure(f"{store}: claim of {_BATCH} beside {much:,} finished", large, "ms")
-        yield Figure(f"{store}: beside {much:,} ÷ beside {little:,}", large / small, "×", TARGET)
+        yield Figure(f"{store}: claim of {_BATCH} with {little:,} finished", small, "ms")
+        yield Figure(f"{store}: claim of {_BATCH} with {much:,} finished", large, "ms")
+        yield Figure(f"{store}: with {much:,} ÷ with {little:,}", large / small, "×", TARGET)
 
 
 def _costs(setting: Setting, store: StoreName, little: int, much: int) -> tuple[float, float]:
-    """The two alternate, so that other load affects both alike."""
+    """The cost with a short and with a long history. Claims alternate, so that other load affects both alike."""
     with setting.databases.fresh(store) as small, setting.databases.fresh(store) as large:
         for database, finished in ((small, little), (large, much)):
             _prepare(setting, database, finished)
@@ -53,7 +53,7 @@ async def _claim_in_turns(small_url: str, large_url: str) -> tuple[float, float]
     doorsteps = [Doorstep(settings_for(url)) for url in (small_url, large_url)]
     for doorstep in doorsteps:
         await doorstep.open(migrate=False)
-        await _claim(doorstep)  # the first one opens connections and prepares statements
+        await _claim(doorstep)  # the first claim opens connections and prepares statements
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(_ROUNDS):
         for doorstep, taken in zip(doorsteps, times, strict=True):

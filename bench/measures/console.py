@@ -1,8 +1,8 @@
 """The cost of console pages with a million events, a hundred thousand dead letters and 200 endpoints.
 
-All pages are requested, with existing ids, filters, ranges and second pages, one after the other over one connection.
-Each is timed from the first byte sent to the last byte received. For the slowest pages, the plans of their slow
-statements are printed.
+All console pages are requested one after the other over one connection, with existing ids, all filters, all ranges, and
+the second pages of lists. Each request is timed from the first byte sent to the last byte received. For the slowest
+pages, the query plans of their slow statements are printed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _NONE = at_most(0)
 _SHOWN = 5
 _APP = "bench.reviewing:reviewing"
 _KEPT = {"DOORSTEP_RETENTION_DAYS": "400"}
-"""Nothing is cleaned during the measurement."""
+"""With this retention, nothing is cleaned up during the measurement."""
 
 
 class Timed(NamedTuple):
-    """One page, requested repeatedly."""
+    """The measurement of one page, which was requested repeatedly."""
 
     name: str
-    """Its path without the parts that change each time."""
+    """The path of the page, without the parts that differ between runs."""
     path: str
     milliseconds: list[float]
     size: int
     cpu_ms: float
-    """Of the server and its database, for each request."""
+    """The CPU that the server and its database used for each request."""
 
     @property
     def p95(self) -> float:
@@ -71,7 +71,7 @@ def _figures(store: StoreName, timed: Sequence[Timed]) -> Iterator[Figure]:
     for one in _slowest(timed):
         yield Figure(f"{store}: {one.name}, p95", one.p95, "ms", at_most(TARGET_MS), one.note)
     dearest = max(timed, key=lambda one: one.cpu_ms)
-    yield Figure(f"{store}: CPU of the dearest page", dearest.cpu_ms, "ms", note=dearest.name)
+    yield Figure(f"{store}: CPU of the most expensive page", dearest.cpu_ms, "ms", note=dearest.name)
     yield Figure(f"{store}: p95 of the median page", percentile([one.p95 for one in timed], 0.5), "ms")
     for one in sorted(timed, key=lambda one: -one.size)[:_SHOWN]:
         yield Figure(f"{store}: {one.name}, size", one.size / 1_024, "KiB")
@@ -93,7 +93,7 @@ def _visit_all(serving: Serving, ids: Ids, times: int, cpu_seconds: Callable[[],
 
 
 def _with_second_pages(visitor: Visitor, paths: Sequence[str]) -> list[str]:
-    """Requested once here, so that statements are prepared before the measurement."""
+    """These paths and the paths of their second pages. Each is requested once here, to prepare its statements."""
     followed = [visitor.see(path).next for path in paths]
     return [*paths, *(path for path in followed if path is not None)]
 
@@ -106,7 +106,7 @@ def _timed(visitor: Visitor, path: str, name: str, times: int, cpu_seconds: Call
 
 
 def _named(path: str, ids: Ids) -> str:
-    """With names instead of ids, so that runs can be compared."""
+    """The path with names instead of ids, so that runs can be compared."""
     for name, value in ids.items():
         path = path.replace(value, f"{{{name}}}")
     return re.sub(r"cursor=.*", "cursor=…", re.sub(r"\d{4}-\d\d-\d\d", "…", path))
@@ -117,7 +117,7 @@ def _cpu_seconds(serving: Serving, database: Database) -> float:
 
 
 def _print_plans(database: Database, slowest: Sequence[Timed]) -> None:
-    """Of statements that took more than 10 ms; each statement once."""
+    """Print the plans of statements that took more than 10 ms, each statement once."""
     with tempfile.TemporaryDirectory(prefix="doorstep-plans-") as folder:
         plans = Path(folder) / "plans"
         with Serving(

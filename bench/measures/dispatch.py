@@ -1,7 +1,7 @@
 """The cost of a delivery compared with the bare client: the whole path from claim to settlement, in CPU per delivery.
 
-Rounds of the baseline and of each store alternate, and the cheapest of each counts, because other load can only add to
-a round.
+Rounds of the baseline and of each store alternate. Only the cheapest round of each counts, because other load on the
+machine can only make a round more expensive.
 """
 
 from __future__ import annotations

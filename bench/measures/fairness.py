@@ -1,6 +1,6 @@
-"""Whether a dead, slow endpoint with a hundred thousand deliveries waiting delays the deliveries of another one.
+"""Whether a dead endpoint with a hundred thousand waiting deliveries delays the deliveries to a healthy endpoint.
 
-The dead one accepts connections and never answers; its circuit never opens, so it keeps its slots.
+The dead endpoint accepts connections and never answers. Its circuit never opens, so it keeps its slots.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def measure(setting: Setting) -> Iterator[Figure]:
         for words, org_id in _DEAD_IN[: setting.scaled(2, 1)]:
             samples = _samples(setting, store, flood, org_id)
             p99 = percentile(samples, 0.99)
-            yield Figure(f"{store}: p99 with {flood:,} dead ones in {words} org", p99, "ms", note=_note(samples))
-            yield Figure(f"{store}: with the dead in {words} org ÷ idle", p99 / idle, "×", TARGET)
+            yield Figure(f"{store}: p99 with {flood:,} dead deliveries in {words} org", p99, "ms", note=_note(samples))
+            yield Figure(f"{store}: with a dead endpoint in {words} org ÷ idle", p99 / idle, "×", TARGET)
 
 
 def _note(samples: list[float]) -> str:

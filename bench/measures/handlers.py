@@ -1,7 +1,8 @@
 """The cost of a delivery to a Python function: claim, call and settlement with an attempt row, in CPU per delivery.
 
-The functions do nothing, so the whole cost is Doorstep's. Async functions run in the event loop, plain ones in threads.
-The baseline is the bare HTTP client of `dispatch`: a handler needs no client, so its path may cost at most twice as much.
+The functions do nothing, so the whole cost is Doorstep's. Async functions run in the event loop, plain functions in
+threads. The baseline is the bare HTTP client of `dispatch`. A delivery to a handler needs no HTTP client, so its whole
+path may cost at most twice as much as that client.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from doorstep.transports.handler_replies import Handler, Received
 
 TARGET = at_most(2.0)
 JOB = b'{"text": "%s"}' % (b"x" * 488)
-"""500 bytes of JSON, as for the rivals."""
+"""500 bytes of JSON, the same size as in the comparison with other queues (bench/rivals)."""
 _CONNECTIONS = Tuning().connections_per_endpoint
 _BATCH = 1_000
 
@@ -61,13 +62,13 @@ def measure(setting: Setting) -> Iterator[Figure]:
         bare.append(in_own_process(post_all, setting.receiver.url("ok"), PAYLOAD, count, _CONNECTIONS).cpu_us)
         for (store, kind), own in done.items():
             own.append(_round(setting, store, kind, count))
-    yield Figure("bare HTTP client, CPU per POST", min(bare), "µs", note=f"the yardstick; {count:,} of each")
+    yield Figure("bare HTTP client, CPU per POST", min(bare), "µs", note=f"the baseline; {count:,} of each")
     for (store, kind), own in done.items():
         yield from _figures(store, f"{store}: {kind} handler", own, min(bare))
 
 
 def _figures(store: StoreName, words: str, rounds: list[_Round], yardstick: float) -> Iterator[Figure]:
-    """The cheapest round counts, because other load can only add to one."""
+    """The figures of the cheapest round, because other load can only make a round more expensive."""
     cpu_us = min(one.cost.cpu_us for one in rounds)
     yield Figure(f"{words}, CPU per delivery", cpu_us, "µs")
     yield Figure(f"{words}, one process", max(one.cost.per_second for one in rounds), "/s")
@@ -83,7 +84,7 @@ def _round(setting: Setting, store: StoreName, kind: str, count: int) -> _Round:
         cost = in_own_process(take_all, database.url, kind, count)
         server_us = 1e6 * (database.server_cpu_seconds() - before) / count
         attempts = database.ask("SELECT count(*) FROM doorstep_attempts WHERE code IS NULL")
-        assert attempts == [(count,)], f"every delivery has one good attempt in the log, got {attempts}"
+        assert attempts == [(count,)], f"every delivery must have one successful attempt in the log, got {attempts}"
         return _Round(cost, server_us)
 
 

@@ -30,11 +30,11 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def arrivals_ms(serving: Serving, receiver: Receiver, count: int) -> list[float]:
-    """Send single events with pauses in between; the milliseconds from each request to its arrival."""
+    """Send single events with pauses in between. Returns the milliseconds from each request to its arrival."""
     client = Client(serving.port)
     chance = random.Random(1)
     sent: dict[str, int] = {}
-    _send(client)  # the first one opens the connections
+    _send(client)  # the first request opens the connections
     for _ in range(count):
         time.sleep(_PAUSE_SECONDS * (0.5 + chance.random()))
         at = time.monotonic_ns()

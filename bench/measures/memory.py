@@ -28,7 +28,7 @@ MIB = 1024 * 1024
 TARGET = at_most(10.0)
 _SAMPLES = 50
 _WARM_UP = 150_000
-"""Deliveries that do not count: until then caches and the allocator grow, by 60 MiB in all."""
+"""The first deliveries do not count, because caches and the allocator still grow, by 60 MiB in all."""
 _AHEAD_MAX = 4_000
 _RETENTION_SECONDS = 3.0
 
@@ -55,12 +55,12 @@ def _measure_store(setting: Setting, store: StoreName) -> Iterator[Figure]:
     yield Figure(f"{store}: memory of the process at the end", samples[-1].memory_bytes / MIB, "MiB")
     yield Figure(f"{store}: growth {words}", _growth(counted, "memory_bytes"), "MiB", TARGET)
     if store == "sqlite":
-        yield Figure("the file at its largest", max(sample.file_bytes for sample in counted) / MIB, "MiB")
+        yield Figure("the largest size of the file", max(sample.file_bytes for sample in counted) / MIB, "MiB")
         yield Figure(f"the file's growth {words}", _growth(counted, "file_bytes"), "MiB")
 
 
 def _growth(samples: Sequence[Sample], what: str) -> float:
-    """By a fitted line, so that the sawtooth of cleaning and garbage collection does not count."""
+    """The growth of a fitted line, so that the ups and downs of cleaning and garbage collection do not count."""
     span = samples[-1].delivered - samples[0].delivered
     return slope([(sample.delivered, getattr(sample, what)) for sample in samples]) * span / MIB
 
@@ -85,7 +85,7 @@ async def _live_through(url: str, path: Path, count: int) -> list[Sample]:
 async def _send_and_sample(
     doorstep: Doorstep, delivered: Delivered, path: Path, count: int, clean: Callable[[], None]
 ) -> list[Sample]:
-    """The worker's own cleaner runs once a minute, at most once in this run, so `clean` wakes another one."""
+    """Send events and take samples. `clean` wakes a second cleaner: the worker's cleaner runs only once a minute."""
     process = psutil.Process()
     samples: list[Sample] = []
     sent = 0

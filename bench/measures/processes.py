@@ -28,7 +28,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _per_second(setting: Setting, store: StoreName, count: int, workers: int) -> float:
-    """Between the first and the last tenth of the arrivals, without start-up and tail."""
+    """Deliveries per second between the first and the last tenth of the arrivals, which excludes start-up and tail."""
     url = setting.receiver.url("ok")
     with setting.databases.fresh(store) as database:
         stock(database, *(Wanted(url, count // _ENDPOINTS, f"bench.{n}") for n in range(_ENDPOINTS)))

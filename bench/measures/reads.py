@@ -1,8 +1,8 @@
 """Response times with a million events: 50 clients request statuses, then pages of failed events.
 
-New events are delivered meanwhile. The clients run in a separate process. Each has a keep-alive connection, waits for its
-response, pauses (for an exponential time) and requests another event or page. There are 2,000 events and 100 pages, so
-that shared responses do not improve the figures.
+New events are delivered at the same time. The clients run in a separate process. Each client has a keep-alive
+connection. It waits for its response, pauses for an exponentially distributed time, and requests another event or page.
+The clients request 2,000 different events and 100 pages, so that shared responses do not improve the figures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TARGET = at_most(50.0)
 _CLIENTS = 50
 _THINK_SECONDS = 0.25
 _LADDER = (1.0, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.0)
-"""Decreasing pauses, to find the highest rate."""
+"""Decreasing pauses in seconds, with which the highest rate is found."""
 _FRESH_PER_SECOND = 50
 _EVENTS_ASKED, _PAGES_ASKED = 2_000, 100
 
@@ -49,7 +49,7 @@ def _measure_store(setting: Setting, store: StoreName, database: Database) -> It
         for words, paths in asked.items():
             yield from _figures(setting, f"{store}: {words}", serving, paths)
         arrived = setting.receiver.count() - before
-        yield Figure(f"{store}: fresh events delivered meanwhile", arrived, "", note=f"{len(traffic.sent):,} sent")
+        yield Figure(f"{store}: new events delivered during the reads", arrived, "", note=f"{len(traffic.sent):,} sent")
 
 
 def _figures(setting: Setting, words: str, serving: Serving, paths: Sequence[str]) -> Iterator[Figure]:
@@ -65,15 +65,15 @@ def _figures(setting: Setting, words: str, serving: Serving, paths: Sequence[str
 
 
 def _highest(setting: Setting, words: str, serving: Serving, paths: Sequence[str]) -> Figure:
-    """Shorten the pauses as long as the p95 meets its target."""
-    best, note = 0.0, "not even at the slowest"
+    """Shorten the pauses for as long as the p95 meets its target."""
+    best, note = 0.0, "not even at the lowest rate"
     for think in _LADDER:
         answers = _ask(serving, paths, think, setting.scaled(5, 1))
         seen = f"{_note(answers, think)}, p95 {answers.p95_ms:.1f} ms"
         if not TARGET.met_by(answers.p95_ms):
             return Figure(words, best, "/s", note=f"{note}; next: {seen}")
         best, note = answers.per_second, seen
-    return Figure(words, best, "/s", note=f"{note}; the clients can ask no faster")
+    return Figure(words, best, "/s", note=f"{note}; the clients cannot send requests faster")
 
 
 def _ask(serving: Serving, paths: Sequence[str], think_seconds: float, seconds: float) -> Answers:
@@ -88,7 +88,7 @@ def _note(answers: Answers, think_seconds: float) -> str:
 
 
 def _statuses(database: Database) -> list[str]:
-    """Events from all over the table, including failed ones."""
+    """The paths for the status of events from the whole table, including failed events."""
     ((last,),) = database.ask("SELECT max(id) FROM doorstep_events")
     step = max(1, last // _EVENTS_ASKED)
     ids = database.ids(f"SELECT uid FROM doorstep_events WHERE id % {step} = 0")
@@ -96,7 +96,7 @@ def _statuses(database: Database) -> list[str]:
 
 
 def _pages(port: int) -> list[str]:
-    """One page of the failed events after another."""
+    """The paths of consecutive pages of failed events."""
     client = Client(port)
     paths = ["/v1/inbox?status=failed"]
     while len(paths) < _PAGES_ASKED:

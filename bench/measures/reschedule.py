@@ -1,7 +1,7 @@
 """How soon failures are rescheduled: 1,000 requests that fail at the same moment.
 
-The receiver waits for all of them and then answers 503 to all at once. Each is timed from the instant at which the worker
-had its complete response, according to its attempt, until the store has written the retry.
+The receiver waits until all requests have arrived, and then answers all of them with 503. For each failure, the time is
+measured from the end of the attempt, when the worker has the complete response, until the store has written the retry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ TARGET = at_most(1_000.0)
 _FAILURES = 1_000
 _ENDPOINTS = 20
 _PLACES = 2_500
-"""A single organization may use three sevenths of a worker's slots; all failures must be in flight at once."""
+"""The slots of the worker. All failures must be in flight at the same time, and a single organization may use only
+three sevenths of the slots."""
 _SECONDS_MAX = 60
 _SCHEDULED = "SELECT count(*) FROM doorstep_deliveries WHERE state = 'pending' AND attempt = 1 AND due_at IS NOT NULL"
 
@@ -44,7 +45,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def fail_together(url: str) -> list[float]:
-    """Deliver until all have failed; returns the milliseconds until each was rescheduled."""
+    """Deliver until all attempts have failed. Returns, for each failure, the milliseconds until it was rescheduled."""
     return uvloop.run(_fail_together(url))
 
 
@@ -67,7 +68,7 @@ async def _waited_ms(doorstep: Doorstep, delivery_id: UUID, scheduled_at: Instan
 
 
 class _Scheduled:
-    """Facts are emitted after the commit, so a failure that arrives here has been written."""
+    """A subscriber that records failures. Facts are emitted after the commit, so the store has written each failure."""
 
     def __init__(self, clock: Clock) -> None:
         self.at: dict[UUID, Instant] = {}

@@ -1,4 +1,4 @@
-"""How late retries start while a hundred thousand of them wait: the attempt's start against its due time."""
+"""How late retries start while a hundred thousand retries wait: the time from the due time to the attempt's start."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from doorstep.clock import MILLISECOND, SECOND, Instant
 TARGET = at_most(250.0)
 _ENDPOINTS = 20
 _SPACING = MILLISECOND
-"""One becomes due every millisecond."""
+"""One retry becomes due every millisecond."""
 _HEAD_START: dict[StoreName, Instant] = {"sqlite": 3 * SECOND, "postgres": 6 * SECOND}
 """About the time it takes to fill the database and start the process."""
 _CATCH_UP: Instant = 2 * SECOND
-"""Deliveries due in this time after the start do not count: they may have waited for the start itself."""
+"""Deliveries that are due within this time after the start do not count. They may have waited for the start itself."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:

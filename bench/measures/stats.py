@@ -1,8 +1,8 @@
 """The cost of reports with a million events (some dead, some retrying) and live traffic: every range of /v1/stats, the
 health of a hundred endpoints, a scrape of the metrics.
 
-One request after the other, each timed from the first byte sent to the last byte received. The answers are compared
-with counts of the rows.
+The requests are made one after the other. Each is timed from the first byte sent to the last byte received. The figures
+in the responses are compared with counts of the rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGET = at_most(50.0)
 _ENDPOINTS = 100
 _EVENTS_PER_SECOND = 20
 _KEPT = {"DOORSTEP_RETENTION_DAYS": "400"}
-"""Nothing is cleaned during the measurement."""
+"""With this retention, nothing is cleaned up during the measurement."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
@@ -43,13 +43,13 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _measure_store(setting: Setting, store: StoreName, database: Database, serving: Serving) -> Iterator[Figure]:
-    """While events arrive and are delivered."""
+    """Measure the requests while events arrive and are delivered, then compare the reports with the rows."""
     asker = _Asker(serving.port)
     with Traffic(serving.port, [f"bench.{n}" for n in range(_ENDPOINTS)], per_second=_EVENTS_PER_SECOND):
         yield from _measure_answers(setting, store, asker, lambda: _cpu_seconds(serving, database))
     time.sleep(2)  # until the last events have arrived
     for name, (told, counted) in _accounts(asker, database).items():
-        yield Figure(f"{store}: {name} that /v1/stats and the rows disagree about", abs(told - counted), "", at_most(0))
+        yield Figure(f"{store}: {name}, difference between /v1/stats and the rows", abs(told - counted), "", at_most(0))
 
 
 def _measure_answers(
@@ -64,7 +64,7 @@ def _measure_answers(
     }
     paths["targets of 50 endpoints"] = "/v1/slo?limit=50"
     for words, path in paths.items():
-        asker.ask(path)  # the first one prepares its statements
+        asker.ask(path)  # the first request prepares its statements
         before = cpu_seconds()
         taken = [asker.ask(path)[0] for _ in range(times)]
         yield _figure(f"{store}: {words}, p95", taken, 1_000 * (cpu_seconds() - before) / times)
@@ -73,17 +73,17 @@ def _measure_answers(
 
 def _figure(words: str, taken: list[float], cpu_ms: float | None = None) -> Figure:
     note = f"N={len(taken)}, median {percentile(taken, 0.5):.1f} ms, highest {max(taken):.1f} ms"
-    each = "" if cpu_ms is None else f", {cpu_ms:.1f} ms of CPU each, the traffic's share included"
+    each = "" if cpu_ms is None else f", {cpu_ms:.1f} ms of CPU each, including that of the traffic"
     return Figure(words, percentile(taken, 0.95), "ms", TARGET, note + each)
 
 
 def _cpu_seconds(serving: Serving, database: Database) -> float:
-    """Of the server, including its background services, and of the database."""
+    """CPU seconds of the server, including its background services, and of the database."""
     return serving.cpu_seconds() + database.server_cpu_seconds()
 
 
 def _scrapes(asker: _Asker, times: int) -> list[float]:
-    """One second apart: younger answers come from memory."""
+    """The durations of scrapes, made more than a second apart, because newer responses are served from memory."""
     taken = []
     for _ in range(times):
         time.sleep(1.05)
@@ -92,7 +92,7 @@ def _scrapes(asker: _Asker, times: int) -> list[float]:
 
 
 def _accounts(asker: _Asker, database: Database) -> dict[str, tuple[int, int]]:
-    """The reported figures, and those counted from the rows."""
+    """The reported figures, each with the figure counted from the rows."""
     answer = asker.ask("/v1/stats?range=7d")[1]
     report, now = answer["report"], time.time_ns() // 1_000
     delivered = f"state = 'delivered' AND settled_at >= {now - now % HOUR + HOUR - 7 * DAY}"
@@ -108,7 +108,7 @@ def _rows(database: Database, condition: str) -> int:
 
 
 class _Asker:
-    """One connection, kept open."""
+    """A client with one connection that stays open."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

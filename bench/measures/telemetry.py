@@ -1,11 +1,12 @@
 """The cost of logs, metrics and traces, in CPU per delivery.
 
-One worker delivers continuously. In alternating turns of a fraction of a second it is silent, or it writes its log to a
-file, has its metrics scraped every two seconds (15 is usual) and exports spans to a collector (bench/switching.py). The
-CPU of the log's and the exporter's threads is measured separately and always counts as telemetry.
+One worker delivers continuously, in alternating turns of a fraction of a second (bench/switching.py). In one kind of
+turn, telemetry is off. In the other, the worker writes its log to a file, has its metrics scraped every two seconds (15
+is usual) and exports spans to a collector. The CPU of the log's and the exporter's threads is measured separately and
+always counts as telemetry.
 
-The store counts (model/rollup.py) in both turns, because reports, targets and alerts need its figures even without
-metrics. A second ratio compares with a store that counts nothing, and includes the server's CPU.
+The store counts (model/rollup.py) in both kinds of turn, because reports, targets and alerts need its figures even
+without metrics. A second ratio compares with a store that counts nothing, and includes the server's CPU.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ def _compared(
 
 
 def _begin_traces(database: Database, every: int) -> None:
-    """As if they had been started when the events were accepted, which happened before the measurement."""
+    """Store traces with the events, as if the traces had been started when the events were accepted.
+
+    The events were accepted before the measurement.
+    """
     uid = "lower(hex(uid))" if database.store == "sqlite" else "replace(uid::text, '-', '')"
     trace = f"'00-' || {uid} || '-0000000000000000-01'"
     database.run(f"UPDATE doorstep_events SET trace = {trace} WHERE id % {every} = 0")

@@ -1,1 +1,1 @@
-"""The same work on the job queues that people would use instead of Doorstep; on request only, see `measure`."""
+"""Runs the same work on the job queues that people would use instead of Doorstep; only on request, see `measure`."""

@@ -76,7 +76,7 @@ class _Redis:
         return cpu_seconds_of(self.process)
 
     def count(self, question: str) -> int:
-        """The first part of a response."""
+        """The first number in the response."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection, connection.makefile("rwb") as stream:
             stream.write(question.encode() + b"\r\n")
             stream.flush()
@@ -86,7 +86,7 @@ class _Redis:
 
 @contextmanager
 def _redis() -> Iterator[_Redis]:
-    """With its default configuration: occasional snapshots, no append-only file."""
+    """Run Redis with its default configuration: occasional snapshots, no append-only file."""
     with tempfile.TemporaryDirectory(prefix="doorstep-redis-") as folder:
         port = _free_port()
         command = [redis_binary(), "--port", str(port), "--bind", "127.0.0.1", "--dir", folder]

@@ -1,4 +1,4 @@
-"""The rivals' virtual environment, separate from that of Doorstep."""
+"""The virtual environment of the other queues, separate from that of Doorstep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 def install() -> Path:
-    """Create the environment if it is missing or outdated; returns its folder of programs."""
+    """Create the environment if it is missing or outdated. Returns the folder that contains its programs."""
     binaries, stamp = FOLDER / "bin", FOLDER / "installed.txt"
     wanted = _REQUIREMENTS.read_text()
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -31,7 +31,7 @@ def own_binaries() -> Path:
 
 
 def redis_binary() -> str:
-    """The system's Redis (or Valkey), else the one in the wheel."""
+    """The path of the system's Redis (or Valkey) or, if there is none, of the Redis in the wheel."""
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return found

@@ -1,8 +1,8 @@
 """The cost of the same jobs on other queues: `python -m bench rivals`; not run by default.
 
-Rounds of all queues alternate, and the cheapest lap of each counts, because other load can only add to one. Doorstep does
-more work (an attempt row, two history rows, an event status, four log lines), and waits for the disk only when it accepts.
-All jobs are queued before the worker starts.
+Rounds of all queues alternate. Only the cheapest round of each queue counts, because other load can only make a round
+more expensive. Doorstep does more work (an attempt row, two history rows, an event status, four log lines), and waits
+for the disk only when it accepts events. All jobs are queued before the worker starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from bench.rivals.table import print_table
 from bench.setting import Setting
 
 TARGET = at_least(1.0)
-"""A rival's CPU, worker and server together, ÷ Doorstep's on PostgreSQL with the same kind of job: none should cost less."""
+"""The bound for the CPU of another queue (worker and server) divided by that of Doorstep on PostgreSQL, with the same
+kind of job. No queue should cost less than Doorstep."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
@@ -40,7 +41,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _laps(setting: Setting) -> dict[str, list[Lap]]:
-    """The laps of each queue that finished; one that does not is reported and excluded."""
+    """The rounds of each queue. A queue that does not finish is reported and excluded."""
     laps: dict[str, list[Lap]] = {contender.name: [] for contender in ROSTER}
     for _ in range(setting.scaled(2, 1)):
         for contender in ROSTER:
@@ -81,7 +82,7 @@ def _ratios(best: dict[str, Lap]) -> Iterator[Figure]:
 
 
 def _versions() -> dict[str, str]:
-    """The versions of everything involved."""
+    """The versions of all queues and brokers."""
     python = str(install() / "python")
     names = ("pgqueuer", "taskiq", "taskiq-redis", "dramatiq", "procrastinate", "celery")
     code = f"from importlib.metadata import version; print(*map(version, {names!r}))"

@@ -1,4 +1,4 @@
-"""One lap of one queue: a worker runs no-op jobs that are already queued, until all are done."""
+"""One round of one queue: a worker runs no-op jobs that are already queued, until all are done."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from bench.timing import cpu_seconds_of
 
 _SECONDS_MAX = 60
 _TAIL_SECONDS = 0.5
-"""The last acknowledgements come after the last job; a worker does almost nothing else in that time."""
+"""How long to wait for the last acknowledgements, which come after the last job. The worker does almost nothing else in
+that time."""
 
 
 @dataclass(frozen=True)
 class Lap:
     per_second: float
     worker_us: float
-    """CPU of the worker, all its processes, per job."""
+    """CPU of all processes of the worker, per job."""
     server_us: float
     """CPU of the database server or of Redis, per job."""
 
@@ -34,7 +35,7 @@ class Lap:
 
 
 def run_lap(contender: Contender, databases: Databases, jobs: int) -> Lap:
-    """From a tenth of the jobs to the end, so that start and imports do not count."""
+    """Measure from the end of the first tenth of the jobs to the end, so that start and imports do not count."""
     with tempfile.TemporaryDirectory() as folder, fresh_broker(contender.broker, databases) as broker:
         run = Run(contender, broker, Path(folder))
         run.send(jobs)

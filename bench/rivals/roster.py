@@ -1,7 +1,7 @@
-"""The queues, each with the worker from its documentation, in one process, tuned where tuning helped.
+"""The queues that are compared. Each uses the worker from its documentation in one process, tuned where that helped.
 
 We tried pgqueuer's batch size, Procrastinate's concurrency, Celery's pools and Dramatiq's threads, and use the cheapest
-setting. If that is not the default, the default has its own row, or the text says so.
+setting. If that is not the default, the default has its own row, or the text mentions it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Contender:
     program: str
     """The module in `programs` that defines and sends the job."""
     kind: Kind
-    """Async jobs run in an event loop, plain ones in threads or processes."""
+    """Async jobs run in an event loop, plain jobs in threads or processes."""
     broker: BrokerName
     worker: tuple[str, ...]
-    """The command; the first word is a program of the environment."""
+    """The command. Its first word is a program in the virtual environment."""
     jobs: int
     left: tuple[str, ...]
-    """Queries whose results add up to the jobs that the broker still holds, waiting or taken."""
+    """Queries whose results add up to the number of jobs that the broker still holds, waiting or claimed."""
     attempt_log: str
-    """What it stores of each attempt durably by default."""
+    """The details of each attempt that the queue stores durably by default."""
     gives_back: str
     """When a lost worker's jobs run again by default."""
     ours: bool = False
@@ -36,7 +36,7 @@ class Contender:
 
 
 _DELIVERIES = ("SELECT count(*) FROM doorstep_deliveries WHERE state IN ('pending', 'in_progress')",)
-_ROWS = "yes: a row with times, worker, result, error, traceback"
+_ROWS = "yes: a row for each attempt, with times, worker, result, error and traceback"
 
 
 def _doorstep(kind: Kind, broker: BrokerName) -> Contender:
@@ -49,7 +49,7 @@ def _doorstep(kind: Kind, broker: BrokerName) -> Contender:
         jobs=20_000,
         left=_DELIVERIES,
         attempt_log=_ROWS,
-        gives_back="when the lease ends, a minute",
+        gives_back="when the lease ends: 60 s",
         ours=True,
         variables=(("BENCH_KIND", kind),),
     )
@@ -64,7 +64,7 @@ def _pgqueuer(name: str, *options: str) -> Contender:
         worker=("pgq", "run", "pgqueuer_jobs:worker", *options),
         jobs=20_000,
         left=("SELECT count(*) FROM pgqueuer",),
-        attempt_log="partly: a row per change of status, a traceback where it failed",
+        attempt_log="partly: a row for each change of status, with a traceback on failure",
         gives_back="after 30 s without a heartbeat",
     )
 
@@ -79,7 +79,7 @@ def _celery(name: str, *options: str) -> Contender:
         jobs=1_000,
         left=("LLEN celery", "HLEN unacked"),
         attempt_log="no",
-        gives_back="those under way never, those fetched ahead after an hour",
+        gives_back="running jobs never, prefetched jobs after an hour",
     )
 
 
@@ -109,7 +109,7 @@ ROSTER = (
         jobs=3_000,
         left=("HLEN dramatiq:default.msgs",),
         attempt_log="no",
-        gives_back="after 60 s without a heartbeat, by one call in a thousand",
+        gives_back="after 60 s without a heartbeat; one call in a thousand, chosen at random, checks for this",
     ),
     Contender(
         name="Procrastinate, 10 at once, postgres",
@@ -119,8 +119,8 @@ ROSTER = (
         worker=("procrastinate", "--app", "procrastinate_jobs.app", "worker", "--concurrency", "10"),
         jobs=1_000,
         left=("SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",),
-        attempt_log="partly: a row per change of status, no error",
-        gives_back="not by itself; by a periodic task that you write",
+        attempt_log="partly: a row for each change of status, without the error",
+        gives_back="not automatically: you have to write a periodic task",
     ),
     _celery("Celery, prefork, redis", "--concurrency", "1"),
     _celery("Celery, 8 threads, redis", "--pool", "threads", "--concurrency", "8"),

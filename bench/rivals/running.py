@@ -1,4 +1,4 @@
-"""Runs the programs of a queue: sends its jobs, starts its worker, reads the marks of its jobs."""
+"""Runs the programs of a queue: sends its jobs, starts its worker, and reads the marks that its jobs write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Run:
         self._binaries = own_binaries() if contender.ours else install()
 
     def send(self, count: int, seconds: float = 0.0) -> None:
-        """Send jobs of this duration; all are accepted when this returns."""
+        """Send jobs of this duration. When this method returns, all jobs have been accepted."""
         program = str(_PROGRAMS / f"{self.contender.program}.py")
         command = [str(self._binaries / "python"), program, str(count), str(seconds)]
         with self._log() as log:
@@ -45,7 +45,7 @@ class Run:
 
     @contextmanager
     def worker(self) -> Iterator[psutil.Popen]:
-        """Its worker, with its default log in a file; all its processes are stopped afterwards."""
+        """Run the queue's worker, with its default log in a file. Stops all processes of the worker afterwards."""
         program, *arguments = self.contender.worker
         command = [str(self._binaries / program), *arguments]
         with self._log() as log:
@@ -58,7 +58,7 @@ class Run:
             _end(process)
 
     def done(self) -> int:
-        """The number of finished jobs, if none takes time: each then makes one mark."""
+        """The number of finished jobs, if no job sleeps. Each job then makes only one mark."""
         return self._marks.stat().st_size // MARK.size
 
     def numbers(self, kind: bytes) -> set[int]:

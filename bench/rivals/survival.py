@@ -1,4 +1,4 @@
-"""What happens to accepted jobs when the worker is killed in the middle of them and another is started.
+"""What happens to accepted jobs when the worker is killed while it runs them, and another worker is started.
 
 All queues run with their defaults, as on the first page of their documentation. Some return a lost worker's jobs only
 after a long time, so we also check whether the broker still holds them.
@@ -23,20 +23,20 @@ from bench.rivals.running import Run
 JOBS = 20
 _JOB_SECONDS = 1.0
 _INTO_SECONDS = 0.3
-"""How long into the first jobs the worker is killed."""
+"""How long after the start of the first jobs the worker is killed."""
 PATIENCE_SECONDS = 100
-"""Longer than any queue needs to return jobs, except those that need minutes."""
+"""How long to wait for the jobs. Every queue returns jobs within this time, except the queues that need minutes."""
 _START_SECONDS_MAX = 30
 
 
 @dataclass(frozen=True)
 class Survival:
     begun: int
-    """Jobs running when the worker was killed."""
+    """The number of jobs that were running when the worker was killed."""
     done: int
-    """Jobs done in the end."""
+    """The number of jobs that were done in the end."""
     left: int
-    """Jobs that the broker still holds."""
+    """The number of jobs that the broker still holds."""
 
     @property
     def lost(self) -> int:
@@ -50,9 +50,10 @@ class Survival:
 
 
 def survivals(contenders: Sequence[Contender], databases: Databases) -> list[Survival]:
-    """All at once, because they mostly wait."""
+    """Test all queues at the same time, because the tests mostly wait."""
     with databases.fresh("postgres"), ThreadPoolExecutor(len(contenders)) as pool:
-        # The fresh database is for its server's sake, which ends with the thread that started it: not one of the pool.
+        # The database server ends with the thread that started it. Creating a database here starts the server in this
+        # thread, not in a thread of the pool.
         return list(pool.map(lambda contender: _survival(contender, databases), contenders))
 
 

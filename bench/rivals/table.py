@@ -1,4 +1,4 @@
-"""The comparison as a table of Markdown, for docs/explanation/comparison.md."""
+"""Prints the comparison as a Markdown table, for docs/explanation/comparison.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD = (
 
 
 def print_table(laps: Mapping[str, Lap], fates: Mapping[str, Survival]) -> None:
-    """Cheapest first, by all CPU of a job."""
+    """Print the table, sorted by the total CPU per job, cheapest first."""
     print()
     _print_row(*_HEAD)
     _print_row(*("---" for _ in _HEAD))

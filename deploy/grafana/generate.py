@@ -1,8 +1,9 @@
 """Writes doorstep.json, the dashboard for Grafana: `python deploy/grafana/generate.py` (`--check` only compares).
 
-Every process tells the whole installation's figures, so that each query takes the maximum over them, never a sum. An
-installation is a job of Prometheus, and the dashboard shows one at a time: a maximum over several would be of none. What
-begins with `doorstep_process_` is a process's own, and shown by instance.
+Every process reports the values of the whole installation, so each query takes the maximum over all processes, never
+their sum. An installation is one Prometheus job. The dashboard shows one job at a time, because a maximum over several
+installations would be meaningless. Metrics that begin with `doorstep_process_` describe a single process and are shown
+per instance.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ RATE = "$__rate_interval"
 WIDTH = 24
 
 Query = tuple[str, str]
-"""An expression, and what its line is called."""
+"""An expression, and the legend of its line."""
 
 
 def labelled(**labels: str) -> str:
@@ -140,7 +141,7 @@ def retries() -> dict[str, Any]:
     return panel(
         "bargauge",
         "Retry attempts",
-        "How many retries deliveries had used when a try ended them, over the range shown.",
+        "Deliveries that ended in the selected time range, by the number of retries used.",
         [(query, "{{le}}")],
         target={"format": "heatmap", "instant": True, "range": False},
         defaults={"unit": "short", "decimals": 0, "min": 0, "color": {"mode": "palette-classic"}},
@@ -164,7 +165,7 @@ def endpoints() -> dict[str, Any]:
     return panel(
         "table",
         "Endpoints",
-        "The busiest endpoints. Needs DOORSTEP_METRICS_ENDPOINTS, which says how many.",
+        "The busiest endpoints. DOORSTEP_METRICS_ENDPOINTS must be set; it limits their number.",
         [(query, "") for query in columns.values()],
         size=(WIDTH, 9),
         target={"format": "table", "instant": True, "range": False},
@@ -195,7 +196,7 @@ def _override(name: str, **properties: object) -> dict[str, Any]:
 def panels() -> Iterator[dict[str, Any]]:
     yield row("Now")
     yield number(
-        "Success rate", "Deliveries that arrive, of those that come to their end.", SUCCESS_RATE, "percentunit",
+        "Success rate", "The share of finished deliveries that succeeded.", SUCCESS_RATE, "percentunit",
         [("red", None), ("orange", 0.95), ("green", 0.99)],
     )  # fmt: skip
     yield number(
@@ -203,42 +204,42 @@ def panels() -> Iterator[dict[str, Any]]:
         [("green", None)],
     )  # fmt: skip
     yield number(
-        "Oldest due", "How long the oldest due delivery has been due.", f"max({of('doorstep_oldest_due_seconds')})", "s",
+        "Oldest due", "How long the oldest due delivery has waited.", f"max({of('doorstep_oldest_due_seconds')})", "s",
         [("green", None), ("orange", 60), ("red", 300)],
     )  # fmt: skip
     yield number(
-        "Dead letters", "Those that nobody has dealt with.", f"max({of('doorstep_dead_letters')})", "short",
+        "Dead letters", "Dead letters that nobody has acted on.", f"max({of('doorstep_dead_letters')})", "short",
         [("green", None), ("orange", 1), ("red", 51)],
     )  # fmt: skip
     yield number(
-        "Circuits open", "Endpoints that are not being tried.", f"max({of('doorstep_circuits', labelled(state='open'))})", "short",
+        "Circuits open", "Endpoints to which Doorstep is not sending.", f"max({of('doorstep_circuits', labelled(state='open'))})", "short",
         [("green", None), ("red", 1)],
     )  # fmt: skip
     yield number(
-        "Failed events (24 h)", "Of the events that came to their end, those that failed.", FAILED_RATE, "percentunit",
+        "Failed events (24 h)", "The share of finished events that failed.", FAILED_RATE, "percentunit",
         [("green", None), ("orange", 0.01), ("red", 0.05)],
     )  # fmt: skip
     yield row("Events")
     yield lines(
-        "Events by status", "Events that are stored.", [(f"max by (status) ({of('doorstep_events')})", "{{status}}")],
+        "Events by status", "Stored events, per status.", [(f"max by (status) ({of('doorstep_events')})", "{{status}}")],
         stacked=True,
     )  # fmt: skip
     yield lines(
         "Events per minute",
-        "Created, delivered, and ended with a dead letter.",
+        "Events that were created, were delivered, or failed.",
         [(f"60 * {rate(f'doorstep_events_{kind}_total')}", kind) for kind in ("created", "delivered", "failed")],
     )
     yield lines(
-        "Failed events rate over 24 h", "Of the events that came to their end in the 24 hours before.",
+        "Failed events rate over 24 h", "The share of events finished in the preceding 24 hours that failed.",
         [(FAILED_RATE, "failed")], unit="percentunit",
     )  # fmt: skip
     yield row("Deliveries")
     yield lines(
-        "Delivery success rate", "Deliveries that arrive, of those that come to their end.",
+        "Delivery success rate", "The share of finished deliveries that succeeded.",
         [(SUCCESS_RATE, "success")], unit="percentunit", fixed={"max": 1},
     )  # fmt: skip
     yield lines(
-        "Time to delivery", "Until a delivery arrived, retries and waiting included.",
+        "Time to delivery", "The time until a delivery succeeded, including waits and retries.",
         [(quantile(0.5), "p50"), (quantile(0.95), "p95"), (quantile(0.99), "p99")], unit="s",
     )  # fmt: skip
     yield retries()
@@ -247,23 +248,25 @@ def panels() -> Iterator[dict[str, Any]]:
         [(f"max({of('doorstep_queue_depth')})", "waiting"), (f"max({of('doorstep_dead_letters')})", "dead letters")],
     )  # fmt: skip
     yield lines(
-        "Attempts per minute", "By what they came to.",
+        "Attempts per minute", "Attempts, per outcome.",
         [(f"60 * max by (outcome) (rate({of('doorstep_attempts_total')}[{RATE}]))", "{{outcome}}")], stacked=True,
     )  # fmt: skip
     yield lines(
-        "Oldest due", "How long the oldest due delivery has been due.",
+        "Oldest due", "How long the oldest due delivery has waited.",
         [(f"max({of('doorstep_oldest_due_seconds')})", "oldest due")], unit="s",
     )  # fmt: skip
     yield row("Endpoints")
     yield lines(
-        "Circuits", "Endpoints by the state of their circuit.",
+        "Circuits", "Endpoints, per circuit state.",
         [(f"max by (state) ({of('doorstep_circuits')})", "{{state}}")], stacked=True,
     )  # fmt: skip
     yield lines(
-        "Endpoints with deliveries waiting", "Active ones.", [(f"max({of('doorstep_waiting_endpoints')})", "waiting")]
+        "Endpoints with deliveries waiting",
+        "Active endpoints only.",
+        [(f"max({of('doorstep_waiting_endpoints')})", "waiting")],
     )
     yield lines(
-        "Refused", "Late results, and attempts that the address guard refused; in 5 minutes.",
+        "Rejected", "Late results, and attempts that the address guard blocked, in the last 5 minutes.",
         [
             (increase("doorstep_late_settles_total", span="5m"), "late settles"),
             (increase("doorstep_blocked_addresses_total", span="5m"), "blocked addresses"),
@@ -271,34 +274,39 @@ def panels() -> Iterator[dict[str, Any]]:
     )  # fmt: skip
     yield endpoints()
     yield lines(
-        "Messages about alerts", "What Doorstep's own channels are sent: what waits, and what died in the last two weeks.",
+        "Messages about alerts", "Messages to Doorstep's own alert channels: waiting, or dead in the last two weeks.",
         [(f"max by (state) ({of('doorstep_alert_messages')})", "{{state}}")],
     )  # fmt: skip
     yield row("Processes")
     yield lines(
-        "Processor", "Of one core.",
+        "CPU", "The share of one core that each process uses.",
         [(f"rate({of('doorstep_process_cpu_seconds_total')}[{RATE}])", "{{instance}}")], unit="percentunit",
     )  # fmt: skip
-    yield lines("Memory", "Resident.", [(of("doorstep_process_resident_bytes"), "{{instance}}")], unit="bytes")
     yield lines(
-        "In hand", "What each process has in its hands.",
+        "Memory",
+        "Resident memory of each process.",
+        [(of("doorstep_process_resident_bytes"), "{{instance}}")],
+        unit="bytes",
+    )
+    yield lines(
+        "In progress", "Attempts in flight and waiting accepts, per process.",
         [
             (of("doorstep_process_places_in_use"), "{{instance}} attempts"),
             (of("doorstep_process_accepts_waiting"), "{{instance}} accepts waiting"),
         ],
     )  # fmt: skip
     yield lines(
-        "Age of these figures", "Grows while the store does not answer.",
+        "Age of these metrics", "Grows while the store does not respond.",
         [(of("doorstep_process_snapshot_age_seconds"), "{{instance}}")], unit="s",
     )  # fmt: skip
     yield lines(
-        "Log lines dropped", "Because their reader was too slow; in 5 minutes.",
+        "Log lines dropped", "Log lines dropped in the last 5 minutes, because the reader of the log was too slow.",
         [(f"increase({of('doorstep_process_log_lines_dropped_total')}[5m])", "{{instance}}")],
     )  # fmt: skip
 
 
 def laid_out(made: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Each with its number and its place: from left to right, a new line where there is no more room."""
+    """Yields each panel with its id and position: from left to right, in a new row where the current row is full."""
     x = y = height = 0
     for number_, one in enumerate(made, 1):
         place = one["gridPos"]

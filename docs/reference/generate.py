@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "library"
 
 
 class Page(NamedTuple):
-    """A module, the guides to it, and the types that its users meet without importing them."""
+    """A module, its guides, and the types that its users get as arguments or results without importing them."""
 
     module: str
     guides: tuple[str, ...]
@@ -72,11 +72,11 @@ PAGES = {
     "web.md": Page("doorstep.web", ("how-to/pipelines.md",)),
 }
 WITHOUT_MEMBERS = {"Settings"}
-"""Documented on a page of their own, docs/reference/settings.md."""
+"""Classes whose members are documented on a separate page, such as docs/reference/settings.md."""
 
 
 def things(page: Page) -> list[Thing]:
-    """First the importable names in alphabetical order, then the types that users meet."""
+    """First the importable names in alphabetical order, then the types that users do not import."""
     importable = sorted(public_names(page.module), key=str.lower)
     found = [*(thing(page.module, name) for name in importable), *(thing(*met) for met in page.met)]
     return [Thing(one.name, one.about, one.signatures) if one.name in WITHOUT_MEMBERS else one for one in found]

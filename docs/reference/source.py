@@ -11,7 +11,7 @@ from pathlib import Path
 
 _PACKAGE = "doorstep"
 _WRAPPERS = ("Call", "Steps")
-"""Wrappers in the annotations of the client's methods; callers get the type inside."""
+"""Wrapper types in the annotations of the client's methods. Callers get the type inside the wrapper."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.ClassDef | Function | ast.Assign | ast.AnnAssign
@@ -46,7 +46,7 @@ class Thing:
     routines: list[Routine] = field(default_factory=list)
 
     def unsaid(self) -> Iterator[str]:
-        """The names in it that have no docstring."""
+        """The names without a docstring: this name or names of its members."""
         if not self.about:
             yield self.name
         yield from (f"{self.name}.{routine.name}" for routine in self.routines if not routine.about)
@@ -76,7 +76,7 @@ def thing(module: str, name: str) -> Thing:
 
 
 def _class(home: str, node: ast.ClassDef) -> Thing:
-    """Includes members inherited from public base classes of this package."""
+    """A class, including the members that it inherits from public base classes of this package."""
     found = Thing(node.name, _docstring(node), [])
     lineage = list(_lineage(home, node))
     for one in reversed(lineage):
@@ -97,13 +97,13 @@ def _lineage(home: str, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
         try:
             above, parent = _definition(home, name)
         except LookupError:
-            continue  # of the standard library, or of somebody else's
+            continue  # a class of the standard library or of another package
         if isinstance(parent, ast.ClassDef):
             yield from _lineage(above, parent)
 
 
 def _fields(node: ast.ClassDef) -> Iterator[Field]:
-    """Declared in the class body, members of an enumeration, or set in `__init__` with a docstring."""
+    """The fields of a class: declared in its body, enumeration members, or set in `__init__` with a docstring."""
     for member in node.body:
         if isinstance(member, ast.AnnAssign):
             yield Field(ast.unparse(member.target), ast.unparse(member.annotation), _said_after(node.body, member))
@@ -143,13 +143,13 @@ def _routines(node: ast.ClassDef) -> Iterator[Routine]:
         elif isinstance(member, ast.Assign) and ast.unparse(member.value).startswith("each_of("):
             name = ast.unparse(member.targets[0])
             listed = ast.unparse(member.value)[len("each_of(") : -1]
-            about = f"All of them, fetched page by page as they are needed; takes what `{listed}` takes."
+            about = f"All items, fetched page by page as they are needed. The arguments are those of `{listed}`."
             found[name] = Routine(name, about, [f"{name}(…)"])
     yield from found.values()
 
 
 def signature(node: Function, of: str = "") -> str:
-    """As a caller sees it: `self` is left out, and a property has no parentheses."""
+    """The signature as a caller sees it: without `self`, and for a property without parentheses."""
     result = _result(node)
     if "property" in _decorators(node):
         return f"{node.name}{f': {result}' if result else ''}"
@@ -200,8 +200,6 @@ _SHARED_KEYWORDS = {
     "Unpack[DeadLetterQuery]": ("doorstep.client.queues", "DeadLetterQuery"),
     "Unpack[EventQuery]": ("doorstep.client.events", "EventQuery"),
     "Unpack[RetryQueueQuery]": ("doorstep.client.queues", "RetryQueueQuery"),
-    "Unpack[ReplayRange]": ("doorstep.client.endpoints", "ReplayRange"),
-    "Unpack[ReplayOptions]": ("doorstep.client.endpoints", "ReplayOptions"),
 }
 """Keyword arguments that many methods share. The reference lists them in each signature."""
 
@@ -213,13 +211,8 @@ def _keywords(module: str, name: str) -> list[str]:
     inherited = [
         one for base in node.bases if ast.unparse(base) != "TypedDict" for one in _keywords(where, ast.unparse(base))
     ]
-    return [_keyword(ast.unparse(field)) for field in node.body if isinstance(field, ast.AnnAssign)] + inherited
-
-
-def _keyword(field: str) -> str:
-    name, kind = field.split(": ", 1)
-    required = kind.startswith("Required[")
-    return f"{name}: {kind.removeprefix('Required[').removesuffix(']')}" if required else f"{field} = None"
+    own = [f"{ast.unparse(field)} = None" for field in node.body if isinstance(field, ast.AnnAssign)]
+    return own + inherited
 
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:
@@ -262,7 +255,7 @@ def _said_after(body: list[ast.stmt], node: ast.stmt) -> str:
 
 
 def _docstring(node: ast.Module | ast.ClassDef | Function) -> str:
-    """Removes the indentation of the surrounding code only: deeper indentation marks an example."""
+    """The docstring without the indentation of the surrounding code. Deeper indentation, in examples, is kept."""
     said = ast.get_docstring(node, clean=False) or ""
     margin = 0 if isinstance(node, ast.Module) else node.col_offset + 4
     return "\n".join(line[margin:] if line[:margin].isspace() else line for line in said.splitlines()).strip()

@@ -1,4 +1,4 @@
-"""A simulated partner and ERP for the example and its tests, which configure how they respond."""
+"""A simulated partner and a simulated ERP. The example and its tests configure their responses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from examples.integrations.profile import ErpError
 
 
 class ScriptedPartner:
-    """Busy a configured number of times; then stores messages and returns receipts."""
+    """Is busy for a configured number of calls; after that, it stores messages and returns receipts."""
 
     def __init__(self) -> None:
         self.busy_for = 0
@@ -21,7 +21,7 @@ class ScriptedPartner:
 
 
 class ScriptedErp:
-    """Raises `error` while it is set."""
+    """Rejects every posting with `error` while `error` is set."""
 
     def __init__(self) -> None:
         self.error: ErpError | None = None

@@ -39,7 +39,7 @@ class ErpError(Exception):
 
 
 ERP_CODES = {"M7-021": "INVALID_FORMAT", "SY-530": "SERVICE_UNAVAILABLE"}
-"""The ERP's codes and Doorstep's; a code that is not here stays as it is."""
+"""Maps the ERP's codes to Doorstep's codes. A code that is not listed is kept as it is."""
 
 
 class Integrations:
@@ -54,7 +54,7 @@ class Integrations:
         doorstep.handler("stock.*", name="erp", policy="manual", code_map=ERP_CODES)(self.sync_erp)
 
     def send_edi(self, event: Received) -> str:
-        """The attempt log contains the return value: here the partner's receipt."""
+        """Returns the partner's receipt. Doorstep stores the return value in the attempt log."""
         try:
             return self._partner.deposit(edi_message(event.json()))
         except ConnectionError as error:
@@ -68,7 +68,7 @@ class Integrations:
 
 
 def edi_message(invoice: dict[str, object]) -> str:
-    """A message of three segments. An invoice without a buyer can never be sent."""
+    """Formats an invoice as an EDI message of three segments. An invoice without a buyer can never be sent."""
     buyer = invoice.get("buyer")
     if not buyer:
         raise Permanent("INVALID_FORMAT", "The invoice names no buyer.")

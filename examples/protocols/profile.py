@@ -2,8 +2,9 @@
 
     uploaded ─▶ extracting ─▶ grounding ─▶ pending_review ─▶ complete
 
-A document whose text cannot be extracted, or whose sources cannot be found, is `extraction_failed` or
-`grounding_failed` between its attempts, a `dead_letter` after the third, and `archived` if nobody acts on it for a week.
+If the text of a document cannot be extracted, its status between attempts is `extraction_failed`; if its sources cannot
+be found, the status is `grounding_failed`. After the third attempt the document is a `dead_letter`, and if nobody acts
+on it for a week, it is `archived`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Protocols:
         doorstep.add(self.pipeline)
 
     async def upload(self, protocol_id: str, content: bytes) -> Entity:
-        """Store the file first: as soon as the entity exists, its stages may begin."""
+        """Store the file, then create the entity. The file comes first because stages may begin as soon as the entity
+        exists."""
         self.replace(protocol_id, content)
         return await self.pipeline.start({"file": f"{protocol_id}.txt"}, protocol_id)
 

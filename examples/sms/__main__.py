@@ -27,7 +27,7 @@ class Story:
         self.sms.declare(doorstep)
 
     def alert(self, line: str) -> None:
-        """In production, this would call a pager."""
+        """Record the alert as a line of the example. In production, this function would call a pager."""
         self.alerts.append(line)
         if self.stage is not None:
             self.stage.tell(line)

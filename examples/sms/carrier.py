@@ -1,6 +1,7 @@
 """A simulated carrier for the example and its tests: an HTTP server with its own error codes.
 
-It recognizes a batch by its id: if it gets the same batch twice, because its answer was lost, it sends the messages once.
+It recognizes a batch by its id. If an answer is lost and Doorstep submits the same batch again, the carrier sends the
+messages only once.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ REJECTED = refusal(409, "REJ-05", "the batch was rejected")
 
 
 class Carrier:
-    """Accepts valid batches, after it has given the configured answers."""
+    """Gives the configured answers first; after that, it accepts every valid batch."""
 
     def __init__(self) -> None:
         self.api_key = "carrier-key"
         self.script: list[Answer] = []
-        """Its next answers, regardless of the request."""
+        """The answers to the next requests, whatever these requests contain."""
         self.references: dict[str, str] = {}
-        """The messages of each accepted batch, by its id."""
+        """The carrier's reference for each accepted batch, by batch id."""
         self.lost_answers = 0
-        """The number of next answers that get lost."""
+        """How many of the next answers are lost before they reach the client."""
         self.requests = 0
         self.url = ""
 
@@ -62,7 +63,7 @@ class Carrier:
 
 @contextmanager
 def carrying() -> Iterator[Carrier]:
-    """A carrier on a free local port."""
+    """Runs a carrier on a free local port."""
     carrier = Carrier()
 
     class Desk(BaseHTTPRequestHandler):

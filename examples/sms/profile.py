@@ -26,7 +26,7 @@ CARRIER_CODES = {
     "REJ-05": "BATCH_REJECTED",
     "AUTH-01": "AUTH_FAILED",
 }
-"""A code that is not here is kept as it is and leads to a retry."""
+"""Maps the carrier's codes to Doorstep's codes. A code that is not listed is kept as it is and leads to a retry."""
 BATCH = "sms.batch"
 TIMEOUT_SECONDS = 10
 
@@ -46,7 +46,7 @@ class Sms:
         doorstep.on_dead_letter(self.give_alarm)
 
     def submit(self, batch: Received) -> bytes:
-        """The carrier log contains the return value, like the `response` of a failure.
+        """Submits a batch and returns the carrier's answer, which Doorstep stores in the carrier log.
 
         The carrier recognizes a batch by its id, which is the same for every attempt. So if an answer is lost, nobody
         gets a message twice.
@@ -70,7 +70,7 @@ class Sms:
 
 
 def _failure(refusal: HTTPError) -> Transient:
-    """The code map translates the carrier's code, which decides about a retry."""
+    """Reports the carrier's own code. The code map translates it, and the translated code decides whether to retry."""
     said = refusal.read()
     code = _code_in(said) or "BAD_RESPONSE"
     pause = refusal.headers.get("retry-after", "")
@@ -78,7 +78,7 @@ def _failure(refusal: HTTPError) -> Transient:
 
 
 def _code_in(said: bytes) -> str | None:
-    """None if the answer came from a proxy and not from the carrier."""
+    """Returns the carrier's error code, or None if the answer came from a proxy and not from the carrier."""
     try:
         return str(json.loads(said)["code"])
     except (ValueError, KeyError, TypeError):

@@ -44,7 +44,7 @@ async def called_until_it_works(stage: Theatre) -> None:
 
 
 async def failed_and_retried_by_hand(stage: Theatre) -> None:
-    """Four attempts in all; then it waits for an operator."""
+    """After four failed attempts in total, the event waits for an operator."""
     stage.receiver.behaves(status(500))
     stage.tell("The website sends another lead. This time the automation stays broken.")
     receipt = await stage.api.send("lead.created", {"lead": 2})

@@ -8,9 +8,9 @@ from doorstep.schemas.endpoints import NewEndpointFields
 def subscription(name: str, url: str, *event_types: str) -> NewEndpointFields:
     """A customer's URL and its event types: exact ones, or a prefix such as `order.*`.
 
-    Transient failures have four attempts in all, permanent ones (404, 422) only one. If a receiver fails five times in a
-    row, Doorstep sends nothing for five minutes, and then a single probe. These are the defaults; they are written out
-    here because this profile is about them.
+    A delivery that fails transiently gets four attempts in total, one that fails permanently (404, 422) only one. If a
+    receiver fails five times in a row, Doorstep sends nothing for five minutes, and then a single probe. These are the
+    defaults; they are written out here because this profile demonstrates them.
     """
     return {
         "name": name,

@@ -54,8 +54,8 @@ H = TypeVar("H", bound=Handler)
 F = TypeVar("F", bound=DeadLetterCallback)
 
 _NOT_OPEN = "this Doorstep is not open; open it first, with `async with doorstep` or `await doorstep.open()`"
-_OTHER_LOOP = "this Doorstep delivers in another event loop; close it there first, or create another one"
-_STARTED = "this Doorstep delivers already; start it once, with the outermost `async with` or `start`"
+_OTHER_LOOP = "this Doorstep delivers in another event loop; close it there first, or create another Doorstep"
+_STARTED = "this Doorstep is already delivering; start it once, with the outermost `async with` or `start`"
 _DECLARE_FIRST = "declare handlers before it is opened, and before the first event is sent"
 
 
@@ -127,8 +127,8 @@ class Doorstep:
         """Open the store. The first start also creates the secret key and the default organization.
 
         Does nothing if the store is already open in this event loop. If it is open in another loop of this process, it
-        moves to this one. With `admin_key`, the first API key is generated if there is none; show `generated_admin_key`
-        to the user.
+        moves to this loop. With `admin_key`, the first API key is generated if there is none; show
+        `generated_admin_key` to the user.
         """
         await self.binding.open(partial(self._open, migrate=migrate, admin_key=admin_key), _check_move)
 
@@ -137,7 +137,8 @@ class Doorstep:
         await self.binding.close()
 
     def close_sync(self) -> None:
-        """Close the store that `send_sync` opened. Exiting without this is safe: accepted events are already stored."""
+        """Close the store that `send_sync` opened. Exiting without this call is safe: accepted events are already
+        stored."""
         self.binding.close_sync()
 
     def start(self) -> None:
@@ -203,13 +204,13 @@ class Doorstep:
     def send(
         self, event_type: str, payload: object, *, connection: object = Omitted.CONNECTION, **options: Unpack[Options]
     ) -> Coroutine[Any, Any, Receipt] | Coroutine[Any, Any, Posted] | Posted:
-        """Accept one event. Once awaited, it is on stable storage with one delivery for each matching endpoint.
+        """Accept one event. When the `await` returns, the event and its deliveries are on stable storage.
 
         With your own `connection` (or SQLAlchemy session), the event is inserted into the outbox in your transaction.
-        It exists if and only if that transaction commits; see docs/how-to/outbox.md. Await the result only if the
-        connection is an asyncio connection.
+        The event exists if and only if that transaction commits; see docs/how-to/outbox.md. Await the result only if
+        the connection is an asyncio connection.
 
-        A payload in bytes must be JSON and is delivered unchanged; any other value is encoded as JSON immediately. If
+        A `bytes` payload must be JSON and is delivered unchanged; any other value is encoded as JSON immediately. If
         this Doorstep is not open, the first event opens it.
         """
         if connection is Omitted.CONNECTION:
@@ -227,7 +228,7 @@ class Doorstep:
     def send_sync(self, event_type: str, payload: object, **options: Unpack[Options]) -> Receipt:
         """`send` for programs without an event loop, and for handlers that are not async."""
         if "connection" in options:
-            raise InvalidInput("connection", "is an option of `send`, which needs no event loop to insert a row there")
+            raise InvalidInput("connection", "is an option of `send` only; call `send`, which needs no event loop here")
         return self.binding.call_sync(lambda: self._send(event_type, payload, options))
 
     async def send_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
@@ -249,12 +250,13 @@ class Doorstep:
         memory_mb_max: int | None = None,
         **fields: Unpack[HandlerFields],
     ) -> Callable[[H], H]:
-        """Turn a function into an endpoint for events of these types, named after the function.
+        """Turn a function into an endpoint that receives events of these types. The endpoint is named after the
+        function.
 
         If the function returns, the event counts as delivered; to report a failure, raise `Transient` or `Permanent`.
-        The same event may be delivered more than once. Plain functions run in threads, async functions in the event
-        loop. Isolated functions run in separate processes. Each process runs one attempt at a time, so a crash affects
-        only that attempt. The number of processes is `concurrency_max`, by default the number of cores.
+        The same event may be delivered more than once. Plain functions run in threads, and async functions run in the
+        event loop. Isolated functions run in separate processes. Each process runs one attempt at a time, so a crash
+        affects only that attempt. The number of processes is `concurrency_max`, by default the number of cores.
         """
         check_event_types(event_types)
 
@@ -359,7 +361,10 @@ class Doorstep:
         return [endpoint for endpoint in routing.endpoints if endpoint.org_id == org_id]
 
     async def _call(self, function: Callable[[Components], Coroutine[Any, Any, T]]) -> T:
-        """Run a function of the components in their event loop. Raises Conflict while closed; only `send` opens."""
+        """Call a function with the components, in their event loop.
+
+        Raises Conflict while the store is closed. Only `send` opens a closed store.
+        """
         if not self.binding.is_open():
             raise Conflict(_NOT_OPEN)
         return await self.binding.call(lambda: function(self.components))
@@ -378,7 +383,7 @@ class Doorstep:
                 await self._store.close()
             raise
         exporter = begin_tracing(self.telemetry, components.warn)
-        self._exporter = exporter or self._exporter  # after a fork, keep the parent's
+        self._exporter = exporter or self._exporter  # after a fork, keep the parent's exporter
         return components
 
     async def _open_store(self, migrate: bool) -> None:
@@ -409,7 +414,7 @@ class Doorstep:
         return components
 
     def _replace_lost_store(self) -> None:
-        """Use a new store if the connections of the old one belong to a parent process or an ended event loop."""
+        """Use a new store if the connections of the old one belong to a parent process or to a closed event loop."""
         if self.binding.is_abandoned or self._opened_by not in (None, os.getpid()):
             self._parents_stores.append(self._store)
             self._store = self._given_store or store_from_url(self.settings.database_url)
@@ -432,13 +437,13 @@ class Doorstep:
             self._subscribed_store = self._store
             self._store.on_wakeup(Topic.DELIVERIES, self._if_open(Components.wake_dispatcher))
             self._store.on_wakeup(Topic.OUTBOX, self._if_open(Components.wake_forwarder))
-        # Facts are created only if there are subscribers. The alerter alone is not worth that cost: it also polls.
+        # Facts are created only if there are subscribers. The alerter alone does not justify that cost: it also polls.
         if self.telemetry.has_subscribers and not self._alerter_subscribed:
             self._alerter_subscribed = True
             self.telemetry.subscribe(self._if_open(lambda opened, facts: opened.alerter.on_facts(facts)))
 
     def _if_open(self, function: Callable[Concatenate[Components, P], None]) -> Callable[P, None]:
-        """A subscriber that calls the function with the current components while the store is open."""
+        """A subscriber that calls the function with the current components, but only while the store is open."""
 
         def call_if_open(*args: P.args, **options: P.kwargs) -> None:
             if (opened := self.binding.opened) is not None:

@@ -81,7 +81,10 @@ def sealer_for(settings: Settings) -> Sealer:
 
 
 def _read_or_create_key(path: Path) -> str:
-    """Read the key, or create it, readable only by its owner. Two processes that start at once get the same key."""
+    """Read the key file, or create one that only its owner can read.
+
+    Two processes that start at the same time get the same key.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -92,7 +95,7 @@ def _read_or_create_key(path: Path) -> str:
 
 
 def _write_key(path: Path) -> None:
-    """Flush the key to stable storage before it encrypts anything: if it were lost, secrets could not be decrypted."""
+    """Flush the key to stable storage before it encrypts anything: without the key, secrets could not be decrypted."""
     # A random name, not the pid: processes in two containers that share a volume can have the same pid.
     handle, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
@@ -114,7 +117,7 @@ def _write_key(path: Path) -> None:
 async def prepare(store: Store, settings: Settings, now: Instant, *, new_key: bool = True) -> str | None:
     """Create the default organization and its first key if they are missing; returns the key only if it is new.
 
-    Pass `new_key=False` if nobody could see a new key; then none is generated.
+    With `new_key=False`, no key is generated. Pass it if nobody would see the new key.
 
     A configured key that was revoked stays revoked, and a warning is logged. The program starts anyway: people may
     revoke the bootstrap key once they have their own keys, but forget to remove it from the environment.
@@ -153,7 +156,7 @@ async def _put_admin_key(store: Store, key: str, now: Instant) -> None:
 
 
 def tuning_of(settings: Settings) -> Tuning:
-    """The engine's tuning. Settings with the same name as a field of it are copied."""
+    """The engine's tuning. Each setting that has the same name as a field of `Tuning` is copied to that field."""
     copied = {name: getattr(settings, name) for name in Tuning.__struct_fields__ if name in Settings.model_fields}
     return Tuning(
         **copied,

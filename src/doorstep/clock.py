@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 
 class AnchoredClock:
-    """Reads the wall clock once, then the monotonic clock, so that jumps of the wall clock have no effect.
+    """Reads the wall clock once and then only the monotonic clock, so that jumps of the wall clock have no effect.
 
     `follow` sets it to the store's time, so that all machines that share a store use the same time. If the store is
     behind by less than a second, the clock stands still until the store's time catches up, so that histories never run
@@ -87,5 +87,5 @@ def from_iso(text: str) -> Instant:
 
 @lru_cache(4_096)
 def _to_the_second(whole: int) -> str:
-    """Cached, because the times in a list are often within the same second: 0.4 µs instead of 2.2 µs."""
+    """Cached, because the times in a list are often within the same second. This takes 0.4 µs instead of 2.2 µs."""
     return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")

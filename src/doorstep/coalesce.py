@@ -1,8 +1,8 @@
 """Group commit: all calls that arrive while one batch is being written form the next batch.
 
 A commit costs the same for one call as for many. No call ever waits for a batch to fill: an idle system writes each call
-at once, a busy one writes hundreds together. (A wait of 2 ms to collect more calls made everything slower; see
-docs/explanation/scaling.md.)
+immediately, and a busy system writes hundreds of calls together. (A wait of 2 ms to collect more calls made everything
+slower; see docs/explanation/scaling.md.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ R = TypeVar("R")
 
 
 class Weight(NamedTuple):
-    """The size of an item in events and in bytes: a few large payloads use as much memory as many small ones."""
+    """The size of an item, in both events and bytes, because a few large payloads use as much memory as many small
+    ones."""
 
     events: int
     size: int
@@ -39,7 +40,7 @@ _NOTHING = Weight(0, 0)
 
 
 class Coalescer(Generic[T, R]):
-    """Calls `write` with the items of many callers, and returns to each caller its own result.
+    """Calls `write` with the items of many callers, and returns each caller's own result to that caller.
 
     `write` returns one result for each item, in order. An exception among the results is raised only for the caller of
     that item; an exception that `write` itself raises is raised for all callers of the batch.
@@ -59,7 +60,7 @@ class Coalescer(Generic[T, R]):
         self._queue_max = queue_max
         self._queue: deque[tuple[T, Weight, asyncio.Future[R]]] = deque()
         self.waiting = _NOTHING
-        """The items that are not yet in a batch."""
+        """The total weight of the items that are not yet in a batch."""
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, item: T) -> R:
@@ -113,8 +114,8 @@ class Shared:
     """Concurrent callers that need the same query share one execution.
 
     A caller that arrives while the query is running waits for the next execution and shares it with all other waiting
-    callers. So every query starts after its callers have asked, and a caller that has just changed something sees the
-    change.
+    callers. So no caller gets the result of a query that started before its call, and a caller that has just changed
+    something sees the change.
     """
 
     def __init__(self) -> None:

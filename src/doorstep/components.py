@@ -1,4 +1,4 @@
-"""The declarations of a program, and the objects that work on an open store, with their dependencies."""
+"""The declarations of a program, and the objects that work on an open store, connected to each other."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class Registry:
         self.isolate_all = False
         """Run every handler in separate processes, regardless of its declaration: `doorstep worker --isolate`."""
         self.loaded_from: str | None = None
-        """The `module:name` given to --app, from which the processes of isolated handlers import the Doorstep."""
+        """The `module:name` given to --app, from which the processes of isolated handlers import the `Doorstep`
+        object."""
 
     def copy(self) -> Self:
         """A copy that can be changed independently."""
@@ -97,7 +98,8 @@ class Registry:
         self.declarations.append(declaration)
 
     def add_handler(self, name: str, handler: Handler, org_id: UUID, isolated: IsolationOptions | None = None) -> None:
-        """Let the endpoints of an organization use a function. Organizations that were added before keep it."""
+        """Let the endpoints of an organization use a function as their handler. Organizations that were added before
+        can still use it."""
         self.handlers[name] = handler
         self.handler_orgs[name] = self.handler_orgs.get(name, frozenset()) | {org_id}
         if isolated is not None:
@@ -222,7 +224,7 @@ class Components:
         self.worker = worker
 
     async def stop(self) -> None:
-        """Stop claiming, finish or release running attempts, and release the locks of this process."""
+        """Stop claiming deliveries; finish or release running attempts; then release the locks of this process."""
         if self.worker is None:
             return
         try:
@@ -267,7 +269,11 @@ class Components:
             self.forwarder.hint()
 
     def announce_posted(self) -> None:
-        """Wake this process's forwarder, or, if none runs here, those of other processes, once for several messages."""
+        """Hint that messages were added to the outbox.
+
+        Wakes this process's forwarder. If no forwarder runs in this process, the forwarders of other processes are
+        woken instead; several messages in quick succession wake them only once.
+        """
         if self.worker is not None:
             return self.forwarder.hint()
         loop = asyncio.get_running_loop()

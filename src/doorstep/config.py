@@ -1,8 +1,8 @@
 """Settings: one table that feeds validation, the command line's help and docs/reference/settings.md.
 
 A value comes from an argument, else from `DOORSTEP_<NAME>`, else from a line in `doorstep.toml`, else from the default.
-Doorstep refuses to start with an unknown or invalid setting (ConfigError). If it were silently ignored, users who rely
-on it might find out only months later.
+Doorstep refuses to start with an unknown or invalid setting (ConfigError). If it ignored the setting instead, users who
+rely on that setting might find out only months later.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from doorstep.telemetry.redaction import Secrets, passwords_in, shown_url
 PREFIX = "DOORSTEP_"
 TOML_FILE = "doorstep.toml"
 LEASE_SLACK_SECONDS = 1.0
-"""How much longer than an attempt a lease must last, so that the result can be written."""
+"""A lease must be longer than an attempt's timeout by at least this much, so that there is time to write the result."""
 
 _VISIBLE = re.compile(r"[!-~]*")
-"""API keys are sent in a header, where spaces and non-ASCII characters do not survive."""
+"""The characters allowed in API keys. Keys are sent in a header, where spaces and non-ASCII characters do not
+survive."""
 _SECRET_FORMATS = {
     "admin_key": _VISIBLE,
     "api_key": _VISIBLE,
@@ -52,7 +53,7 @@ def _setting(default: Any, rule: str, about: str, **bounds: Any) -> Any:
 
 
 def _number(default: float, bounds: tuple[float, float], about: str) -> Any:
-    """A row for a number within inclusive bounds. It is a whole number if its default is one."""
+    """A row for a number within inclusive bounds. If the default is a whole number, the setting must be one too."""
     low, high = bounds
     kind = "a whole number" if isinstance(default, int) else "a number"
     return _setting(default, f"{kind} from {low} to {high}", about, ge=low, le=high)
@@ -82,7 +83,7 @@ class Settings(BaseSettings):
         None,
         "8 to 200 visible ASCII characters",
         "The first admin key of the default organization. If it is not set, the first start of `serve` or `worker` creates "
-        "one and shows it once. If it has been revoked, it stays revoked, and each start says so.",
+        "one and shows it once. If it has been revoked, it stays revoked, and each start logs a warning.",
         min_length=8,
         max_length=200,
     )
@@ -132,8 +133,8 @@ class Settings(BaseSettings):
     retention_days: float = _number(
         7.0,
         (0.01, 36_500),
-        "How long to keep delivered deliveries, their attempts and the history of circuits. Dead letters that nobody acted "
-        "on are archived after the same time.",
+        "How long to keep delivered deliveries, their attempts and the history of circuits. Dead letters that nobody has "
+        "acted on are archived after the same period.",
     )
     inbox_retention_days: float = _number(
         30.0, (0.01, 36_500), "How long to keep events in the inbox that nobody acknowledged."
@@ -146,23 +147,24 @@ class Settings(BaseSettings):
         "pipeline for this long, and for at least 30 days, all its entities are removed.",
     )
     minutes_retention_days: float = _number(
-        2.0, (1.1, 400), "How long to keep statistics by the minute, which reports of up to a day are made of."
+        2.0, (1.1, 400), "How long to keep per-minute statistics. Reports of up to a day are made from them."
     )
     hours_retention_days: float = _number(
-        400.0, (31, 36_500), "How long to keep statistics by the hour. Totals are always kept."
+        400.0, (31, 36_500), "How long to keep per-hour statistics. Totals are always kept."
     )
     payload_bytes_max: int = _number(256 * KIB, (KIB, 16 * MIB), "The maximum size of an event's payload.")
     batch_bytes_max: int = _number(
         16 * MIB, (KIB, 256 * MIB), "The maximum size of a request that sends several events."
     )
     requests_per_second: float = _number(
-        0.0, (0, 1_000_000), "How many requests a second one API key may make to each process; 0 sets no limit."
+        0.0, (0, 1_000_000), "How many requests per second one API key may make to each process; 0 sets no limit."
     )
     failed_keys_per_second: float = _number(
         20.0,
         (0, 1_000_000),
-        "How many requests without a valid API key one client address (for IPv6, one /64) may make a second to each "
-        "process. They get a 401, further ones a 429. Requests with a valid key are not affected. 0 sets no limit.",
+        "How many requests per second one client address (for IPv6, one /64) may make to each process without a valid "
+        "API key. They get a 401, and further requests get a 429. Requests with a valid key are not affected. 0 sets "
+        "no limit.",
     )
     endpoints_max: int = _number(
         10_000, (1, 1_000_000), "How many endpoints one organization may have, not counting deleted ones."
@@ -170,20 +172,20 @@ class Settings(BaseSettings):
     metrics_endpoints: int = _number(
         0,
         (0, 1000),
-        "How many endpoints, the busiest first, `/metrics` reports separately, by name. Everyone who can reach `/metrics` "
-        "can read these names.",
+        "How many of the busiest endpoints `/metrics` reports separately, by name. Everyone who can reach `/metrics` can "
+        "read these names.",
     )
     alert_retention_days: float = _number(
         90.0,
         (0.01, 36_500),
-        "How long to keep alerts that have ended; at least until their cooldown is over. Silences that have ended are kept "
-        "for a day.",
+        "How long to keep alerts that have ended. They are kept at least until their cooldown is over. Silences that have "
+        "ended are kept for a day.",
     )
     public_url: str = _setting(
         "",
         "a URL that begins with http:// or https://",
-        "The URL of this installation for browsers, used in the links of alerts; by default made of `host` and `port`. Set "
-        "it for every process, including workers, because any of them may send alerts.",
+        "The URL of this installation for browsers, used in the links of alerts. The default is built from `host` and "
+        "`port`. Set it for every process, including workers, because any of them may send alerts.",
         pattern=r"^(https?://[^/?#\s]+(/[^?#\s]*)?)?$",
     )
     console: bool = _setting(True, "true or false", "Serve the console, a web interface for operators, at `/console`.")
@@ -192,7 +194,7 @@ class Settings(BaseSettings):
         "a URL such as smtp+starttls://user:password@mail.example:587 or smtps://mail.example",
         "The mail server for alerts by e-mail. `smtps` uses TLS from the start; `smtp+starttls` requires STARTTLS; `smtp` "
         "uses STARTTLS if the server offers it, and requires it if there is a password. Certificates are verified. The "
-        "server's address must be one that deliveries may go to.",
+        "server's address must be one that deliveries are allowed to reach.",
     )
     smtp_from: str = _setting(
         "doorstep@localhost",
@@ -215,7 +217,7 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = _setting(
         None,
         "8 to 256 visible ASCII characters",
-        "The API key for those commands; by default `admin_key`.",
+        "The API key for commands such as `doorstep send`; by default `admin_key`.",
         min_length=8,
         max_length=256,
     )
@@ -264,12 +266,13 @@ class Settings(BaseSettings):
 
     @property
     def embedded(self) -> bool:
-        """Whether the store is a file (or memory) of this machine, so that its keys can be stored beside it."""
+        """Whether the store is a file or in memory on this machine, which means that its secret key can be stored
+        beside it."""
         return not self.database_url.startswith("postgres")
 
     @property
     def timeout_seconds_max(self) -> float:
-        """The longest timeout that an endpoint may have with this lease."""
+        """The longest timeout that `lease_seconds` allows an endpoint to have."""
         return self.lease_seconds - LEASE_SLACK_SECONDS
 
 
@@ -331,7 +334,8 @@ def _sentence(error: ErrorDetails, fields: Mapping[str, FieldInfo], arguments: M
 
 
 def _unknown_variable(fields: Mapping[str, FieldInfo]) -> str | None:
-    """An error message about the first environment variable with our prefix that is not a setting, if any."""
+    """The error message if an environment variable with our prefix is not a setting; it names the first such
+    variable."""
     known = {_variable(name) for name in fields}
     unknown = sorted(_environment().keys() - known)
     return _unknown(unknown[0], known, "unset it") if unknown else None
@@ -373,5 +377,6 @@ def _origin(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The environment variables with our prefix, in upper case, because pydantic-settings ignores case too."""
+    """The environment variables with our prefix. The names are in upper case, because pydantic-settings ignores case
+    too."""
     return {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}

@@ -1,7 +1,7 @@
 """Encryption of secrets at rest: AES-256-GCM, bound to the row that a secret belongs to.
 
-`context` identifies the row. It is authenticated but not stored, so a sealed secret that is copied into another row
-cannot be decrypted there.
+`context` identifies the row. The context is authenticated but not stored with the secret, so a sealed secret that is
+copied into another row cannot be decrypted there.
 """
 
 from __future__ import annotations

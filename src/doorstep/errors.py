@@ -1,7 +1,7 @@
 """All exceptions that Doorstep raises deliberately, as a tree.
 
     DoorstepError
-    ├── ConfigError            a setting is unknown, invalid or contradicts another
+    ├── ConfigError            a setting is unknown or invalid, or contradicts another
     ├── InvalidInput           an argument is invalid; names the field
     ├── NotFound               the object does not exist, or belongs to another organization
     ├── Conflict               the object's state does not allow this
@@ -43,7 +43,7 @@ class InvalidInput(DoorstepError):
 
 
 class NotFound(DoorstepError):
-    """The object does not exist. Deliberately also raised for objects of another organization."""
+    """The object does not exist. Also raised, on purpose, for objects of another organization."""
 
 
 class Conflict(DoorstepError):
@@ -67,7 +67,7 @@ class StoreError(DoorstepError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached or cannot write now. Whether the last write was stored is unknown."""
+    """The store cannot be reached, or cannot write at the moment. Whether the last write was stored is unknown."""
 
 
 class StaleRouting(StoreError):
@@ -75,7 +75,7 @@ class StaleRouting(StoreError):
 
 
 class HandlerFailure(DoorstepError):
-    """Raised by a Python handler to say whether to retry.
+    """Raised by a Python handler to tell Doorstep whether to retry.
 
     `response` is the original response of the other system: bytes, text, or anything that can be serialized to JSON. It
     is stored in the attempt log.
@@ -105,7 +105,7 @@ class Permanent(HandlerFailure):
 
 
 def seconds_from(value: object) -> float | None:
-    """Seconds from any value that a handler may pass; None if it is not a number."""
+    """The number of seconds in any value that a handler may pass; None if the value is not a number."""
     try:
         return None if value is None else float(str(value))
     except ValueError:

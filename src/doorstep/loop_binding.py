@@ -1,4 +1,5 @@
-"""Event loops: binds a Doorstep to the one in which its store was opened; runs a program in a new one until a signal.
+"""Binds a Doorstep to the event loop in which its store was opened, and runs programs in a new loop until a signal
+arrives.
 
 Calls may come from plain threads, other event loops and forked processes; they run in the bound loop. If the store is
 not open, a call opens it in a background thread with its own event loop. Only an explicit `open` uses the loop of the
@@ -23,7 +24,7 @@ T = TypeVar("T")
 C = TypeVar("C")
 Work = Callable[[], Coroutine[Any, Any, T]]
 
-_BLOCKS = "this call would block the running event loop; await the asynchronous one instead"
+_BLOCKS = "this call would block the running event loop; await the asynchronous method instead"
 _STOPPED = "the event loop that Doorstep was opened in is not running; close Doorstep there first"
 _NO_SIGNALS = (
     "this runs until a signal arrives, and only the main thread receives signals; call it there, "
@@ -36,7 +37,7 @@ _LOOP_CHECK_SECONDS = 1.0
 
 
 class LoopBinding(Generic[C]):
-    """Opens something in one event loop, runs calls there, and closes it there."""
+    """Opens an object in one event loop, runs calls there, and closes the object there."""
 
     def __init__(
         self,
@@ -104,20 +105,20 @@ class LoopBinding(Generic[C]):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether it was opened in a parent process, or in a loop that has ended, and never closed."""
+        """Whether the object was left open when its process was forked or its event loop ended."""
         return self._pin is not None and self._pin.is_lost()
 
     def is_open(self) -> bool:
-        """Whether it is open in this process and accepts calls, in any loop."""
+        """Whether the object is open in this process and accepts calls, in any loop."""
         return self._live_pin() is not None
 
     def is_open_here(self) -> bool:
-        """Whether it is open in the running event loop."""
+        """Whether the object is open in the running event loop."""
         pin = self._live_pin()
         return pin is not None and pin.loop is asyncio.get_running_loop()
 
     async def open(self, open_: Work[C], check_move: Callable[[C], None]) -> None:
-        """Open it in the running loop. If it is open in another loop, move it, unless `check_move` raises."""
+        """Open the object in the running loop. If it is open in another loop, move it, unless `check_move` raises."""
         async with self._alone():
             if self.is_open_here():
                 return
@@ -127,7 +128,7 @@ class LoopBinding(Generic[C]):
             self._pin = Pin(await open_())
 
     async def close(self) -> None:
-        """Stop and close it in its loop. Does nothing if it is closed."""
+        """Stop the object and close it in its loop. Does nothing if it is closed."""
         async with self._alone():
             if (pin := self._live_pin()) is not None:
                 await _run_in(pin.loop, lambda: self._unbind(pin))
@@ -193,7 +194,7 @@ class Pin(Generic[C]):
         return _wait_in(self.loop, lambda: self._run(work))
 
     def is_lost(self) -> bool:
-        """Whether it belongs to a parent process, or its loop ended without closing it."""
+        """Whether the pin belongs to a parent process, or its loop ended before the object was closed."""
         return self._process != os.getpid() or self.loop.is_closed()
 
     def is_live(self) -> bool:
@@ -211,7 +212,8 @@ class Pin(Generic[C]):
         try:
             return await work()
         except Unbound as error:
-            # `work` itself used a closed store. `LoopBinding.call` would think its own was closed and repeat the work.
+            # `work` itself used another store, which was closed. `LoopBinding.call` would assume that its own store was
+            # closed and repeat the work.
             raise StoreUnavailable(str(error)) from None
         finally:
             self._calls -= 1
@@ -226,7 +228,7 @@ class Pin(Generic[C]):
 
 
 class LoopThread:
-    """An event loop in a daemon thread, started at its first use."""
+    """An event loop in a daemon thread, started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -303,7 +305,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def run_until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run a command in a new event loop. A signal sets the event; the command must then return."""
+    """Run a command in a new event loop. The command receives an event that a signal sets; it must then return."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(_NO_SIGNALS)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -320,9 +322,9 @@ async def _until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) ->
 
 
 class _SignalListener:
-    """The first signal starts a graceful shutdown. The second exits at once, which is safe because leases expire.
+    """The first signal starts a graceful shutdown. The second exits immediately, which is safe because leases expire.
 
-    Signals within a second count as one: a terminal, make and a service manager may all forward the same signal.
+    Signals within a second count as one: a terminal, `make` and a service manager may all forward the same signal.
     """
 
     def __init__(self, stop: asyncio.Event, time: Callable[[], float]) -> None:

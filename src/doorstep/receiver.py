@@ -2,7 +2,7 @@
 
     from doorstep.receiver import Once, SqliteLedger, Webhook
 
-It works with any web framework and does not load the engine. See docs/how-to/receiving.md.
+This module works with any web framework and does not load the engine. See docs/how-to/receiving.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Received:
     """A verified webhook."""
 
     webhook_id: str
-    """The event's id: the same for every attempt. Handle each id once."""
+    """The event's id, which is the same for every attempt. Handle each id once."""
     sent_at: datetime
     body: bytes
 
@@ -76,7 +76,7 @@ class Webhook:
         self._tolerance_seconds = tolerance_seconds
 
     def verify(self, headers: Headers, body: bytes, *, now: float | None = None) -> Received:
-        """Return the webhook, or raise Unverified with the reason. `now` is in seconds since 1970, for tests."""
+        """Return the webhook, or raise Unverified with the reason. Tests can pass `now`, in seconds since 1970."""
         if not isinstance(body, bytes | bytearray):
             raise TypeError(f"body must be the bytes of the request as received, got {type(body).__name__}")
         found = _webhook_headers(headers)
@@ -164,9 +164,9 @@ class Once:
             if first:
                 ...
 
-    If the block raises an exception, the webhook is released, and the next request for it counts as the first again.
-    If a request arrives while the same webhook is being handled, StillHandling is raised. Do not respond with 200 then:
-    the webhook would be lost if the first handler failed.
+    If the block raises an exception, the webhook is released, and the next request for it counts as the first again. If
+    a request arrives while the same webhook is being handled, StillHandling is raised. In that case, do not respond
+    with 200: the webhook would be lost if the first handler failed.
 
     If the process is killed after the work but before the ledger is updated, the webhook can be handled again
     `hold_seconds` after the handler started. For an effect that must not happen twice, store the id in the same
@@ -216,7 +216,8 @@ class Ledger(Protocol):
     """Stores webhook ids. Times are in seconds since 1970. Each method is atomic."""
 
     def claim(self, webhook_id: str, now: float, until: float) -> Standing:
-        """Claim a webhook. NEW means that the caller holds the claim `until` then. An expired claim can be retaken."""
+        """Claim a webhook until the time `until`. NEW means that the caller now holds the claim. Expired claims can be
+        taken over."""
 
     def finish(self, webhook_id: str, now: float) -> None:
         """Record that the webhook has been handled."""
@@ -276,7 +277,7 @@ CREATE TABLE IF NOT EXISTS webhook (
 CREATE INDEX IF NOT EXISTS webhook_until ON webhook (until);
 """
 _FORGET = "DELETE FROM webhook WHERE webhook_id IN (SELECT webhook_id FROM webhook WHERE until <= ? LIMIT 100)"
-"""Each claim adds one id and deletes up to 100 expired ones, so the file stops growing."""
+"""Each claim adds one id and deletes up to 100 expired ones, so the file does not keep growing."""
 _CLAIM = """
 INSERT INTO webhook (webhook_id, until, handled) VALUES (:webhook_id, :until, 0)
 ON CONFLICT (webhook_id) DO UPDATE SET until = :until, handled = 0 WHERE until <= :now

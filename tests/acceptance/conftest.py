@@ -1,4 +1,4 @@
-"""Every test of this folder that takes a `scene` runs on SQLite, and in the full tier on PostgreSQL."""
+"""Every test in this folder that uses a `scene` runs on SQLite and, in the full tier, on PostgreSQL too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 
 def migrated_url(request: pytest.FixtureRequest) -> str:
-    """A migrated database without rows. Files about what databases do at once have a `database_url` of EACH_STORE."""
+    """A migrated database without rows. Tests of concurrency in the database define a `database_url` for EACH_STORE."""
     return str(request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "emptied_postgres_url"}[request.param]))
 
 
@@ -40,7 +40,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def scene(database_url: str, receiver: Receiver) -> AsyncIterator[Scene]:
-    """With one Doorstep, opened and at work."""
+    """A scene with one Doorstep, open and working."""
     made = Scene(database_url, receiver)
     await made.open()
     yield made
@@ -50,12 +50,12 @@ async def scene(database_url: str, receiver: Receiver) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def api(scene: Scene) -> AsyncIterator[Api]:
-    """The HTTP API of the scene, on a real socket, for an admin of the default organization."""
+    """The HTTP API of the scene on a real socket, for an admin of the default organization."""
     async with serving(scene) as it:
         yield it
 
 
-# -- one for all tests of a file, for those that leave nothing behind which another one would notice ----------------------
+# -- shared by the tests of a file, which must leave nothing behind that could affect another test ------------------
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def lasting_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=EITHER_STORE)
 async def lasting_scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
-    """As `scene`. Tests that take it are marked with `lasting`, because they run in its event loop."""
+    """Like `scene`, but shared by a file. Tests that use it need the mark `lasting`, to run in its event loop."""
     async with receiving() as receiver:
         made = Scene(str(request.getfixturevalue(f"lasting_{request.param}_url")), receiver)
         await made.open()
@@ -82,6 +82,6 @@ async def lasting_scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def lasting_api(lasting_scene: Scene) -> AsyncIterator[Api]:
-    """As `api`: to open one takes ten times as long as to ask it."""
+    """Like `api`, but shared by a file: opening an API takes ten times as long as a request to it."""
     async with serving(lasting_scene) as it:
         yield it

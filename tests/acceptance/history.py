@@ -1,4 +1,4 @@
-"""A random story of events and of everything that operators do, told to several processes while workers are killed."""
+"""A random story of events and operator actions, spread over several processes while workers are killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = ("good", "flaky", "bad", "late", "all", "inbox")
 
 
 class History:
-    """Told to any of the servers; workers come and go by kill -9."""
+    """Sends each step to a random server; workers are started and ended with kill -9."""
 
     def __init__(
         self, seed: int, servers: list[Program], start_worker: Callable[[], Program], receiver: Receiver
@@ -31,13 +31,13 @@ class History:
         self._receiver = receiver
         self._workers = [start_worker() for _ in range(WORKERS)]
         self.endpoints: dict[str, str] = {}
-        """The id of each by its name."""
+        """Endpoint ids by name."""
         self._sent: list[UUID] = []
         self._acts = self._every_act()
         self.event_ids: list[UUID] = []
         self.killed = 0
         self.done: set[str] = set()
-        """The acts of which at least one was not refused."""
+        """The kinds of actions of which at least one succeeded."""
 
     def enrol(self) -> None:
         for name in ("good", "flaky", "bad", "late"):
@@ -49,13 +49,13 @@ class History:
         self._lose_one()
 
     def _lose_one(self) -> None:
-        """A delivery that a try ends for good: on a busy machine the rounds may be over before anything is tried."""
+        """Make one delivery fail permanently: on a busy machine, the rounds may end before anything is tried."""
         self._receiver.status = 404
         self._send(["bad"])
         wait_for(lambda: self._ask("GET", "/v1/dead-letters")["dead_letters"], lambda: "no death")
 
     def go_on(self) -> None:
-        """A handful of events, some things that operators do, and the end of a worker: at first, and now and then."""
+        """Send some events, perform some operator actions, and sometimes kill a worker (always in the first round)."""
         self._receiver.status = self._random.choice([200, 200, 503, 404])
         self._send(self._random.choices(_NAMES, k=self._random.randint(1, 30)))
         for act in islice(self._acts, ACTS_A_ROUND):
@@ -64,7 +64,7 @@ class History:
             self._kill()
 
     def end(self) -> None:
-        """Everything that is left comes to its end; who still works then ends in order."""
+        """Let everything that is left finish, then stop the remaining workers gracefully."""
         self._receiver.status = 200
         for endpoint_id in self.endpoints.values():
             self._ask("POST", f"/v1/endpoints/{endpoint_id}/resume")
@@ -81,7 +81,7 @@ class History:
         events = [{"event_type": one, "payload": 1} | ({"deliver_at": later} if one == "late" else {}) for one in kinds]
         made = [UUID(one["event_id"]) for one in self._ask("POST", "/v1/events/batch", {"events": events})["events"]]
         self.event_ids += made
-        # Of a deleted event it is forgotten when it was wanted, and of one of the inbox no row would be left to recount.
+        # A deleted event has lost its delivery time, and a deleted inbox event would leave no row to recount.
         self._sent += [key for key, kind in zip(made, kinds, strict=True) if kind not in ("inbox", "late")]
 
     def _kill(self) -> None:
@@ -90,7 +90,7 @@ class History:
         self.killed += 1
         self._workers.append(self._start_worker())
 
-    # -- what operators do ---------------------------------------------------------------------------------
+    # -- operator actions ----------------------------------------------------------------------------------
 
     def _every_act(self) -> Iterator[Callable[[], None]]:
         acts = [
@@ -143,7 +143,7 @@ class History:
             self._act("acknowledge", "POST", f"/v1/events/{event['event_id']}/ack")
 
     def _pause(self) -> None:
-        """And whoever was paused before goes on."""
+        """Pause one endpoint, and resume those that were paused before."""
         for name, endpoint_id in self.endpoints.items():
             act = "pause" if name == self._random.choice(list(self.endpoints)) else "resume"
             self._act(act, "POST", f"/v1/endpoints/{endpoint_id}/{act}")
@@ -159,7 +159,7 @@ class History:
         return json.loads(answer.body) if answer.body else None
 
     def _send_to_anyone(self, method: str, path: str, body: Any) -> Any:
-        """What somebody else was faster with (404, 409) is part of the story."""
+        """Send to a random server. The answers 404 and 409 are accepted, because another action may have come first."""
         answer = self._random.choice(self._servers).request(method, path, body)
         assert answer.status < 300 or answer.status in (404, 409), answer.body
         return answer

@@ -1,4 +1,4 @@
-"""A program whose stages run in processes of their own, and some documents kill those: imported by both sides."""
+"""A program whose stages run in separate processes, which some documents kill. Worker and stages both import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real SMTP server on a socket of its own, and the mails that it was given."""
+"""A real SMTP server on its own socket, with the mails that it received."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mail(NamedTuple):
 
 
 class Mailbox:
-    """Takes every mail for everybody unless `answer` and `answers` (by address) say otherwise."""
+    """Accepts every mail unless `answer`, or `answers` for an address, specifies something else."""
 
     def __init__(self) -> None:
         self.port = 0

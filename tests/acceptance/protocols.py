@@ -1,4 +1,4 @@
-"""The protocols profile on a scene: the nine statuses, and stages that a test can tell what to do."""
+"""The protocols profile on a scene: the nine statuses, with stages that a test controls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Work = Callable[[Entity], Mapping[str, Any] | None]
 
 
 class Protocols:
-    """One process with the pipeline. `does` holds what each stage does; what it was given is in `seen`."""
+    """One process with the pipeline. `does` maps each stage to its work; `seen` records the calls."""
 
     def __init__(self, scene: Scene, **stage_fields: Any) -> None:
         self.scene = scene
@@ -37,7 +37,7 @@ class Protocols:
 
         @self.pipeline.stage("extracting")
         def extract(entity: Entity) -> Mapping[str, Any] | None:
-            """A plain one, run in a thread."""
+            """A plain function, which runs in a thread."""
             return self._do("extracting", entity)
 
         @self.pipeline.stage("grounding")
@@ -50,7 +50,7 @@ class Protocols:
         return self.does[stage](entity)
 
     async def open(self, **settings: Any) -> Doorstep:
-        """A process of its own in the scene."""
+        """Start a separate process in the scene."""
         self.doorstep = await self.scene.open(lambda doorstep: doorstep.add(self.pipeline), **settings)
         return self.doorstep
 
@@ -65,14 +65,14 @@ class Protocols:
         return await self.pipeline.entity(entity_id)
 
     async def path(self, entity_id: str = "p1") -> list[str]:
-        """The statuses it went through, in order."""
+        """The statuses of the entity, in order."""
         lines = list(await self.pipeline.history(entity_id))
         check_chain(lines)
         return [line.new_status for line in lines]
 
 
 def check_chain(lines: list[EntityChange]) -> None:
-    """Each line begins where the one before it ended."""
+    """Check that each history entry begins where the previous one ended."""
     assert lines[0].old_status is None
     for before, after in pairwise(lines):
         assert after.old_status == before.new_status
@@ -87,7 +87,7 @@ def failing(error: BaseException) -> Work:
 
 
 class Held:
-    """Work that hangs until it is let go, and then does what it is told."""
+    """Work that blocks until it is released, and then does what the test specified."""
 
     def __init__(self, then: Work = lambda _: None) -> None:
         self.begun = threading.Event()

@@ -1,4 +1,4 @@
-"""The promise of order, where an ordering key is used."""
+"""The ordering promise for events with an ordering key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS, EVENTS = ("a", "b", "c"), 15
 
 @pytest.fixture(params=EACH_STORE)
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Claims are the database's own work."""
+    """Both stores, because the database itself does the claiming."""
     return migrated_url(request)
 
 
@@ -38,7 +38,7 @@ async def test_a_receiver_that_fails_at_times_sees_the_events_of_each_key_in_ord
     await scene.endpoint("/other", policy=[0.0] * 9)
 
     async def send(number: int, key: str) -> None:
-        """From any of the processes, each event after the answer to the one before."""
+        """Send events through alternating processes, each event after the answer to the previous one."""
         for n in range(EVENTS):
             await scene.doorsteps[(number + n) % workers].send("order.paid", {"key": key, "n": n}, ordering_key=key)
 
@@ -53,7 +53,7 @@ async def _all_ended(scene: Scene) -> bool:
 
 
 def _sequences(scene: Scene) -> dict[tuple[str, str], list[int]]:
-    """What each path saw of each key, a try again after the last one counted once."""
+    """The numbers that each path received for each key, in order; immediate repetitions count once."""
     seen: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for request in scene.receiver.requests:
         key, number = _content(request)
@@ -69,7 +69,7 @@ def _content(request: Request) -> tuple[str, int]:
 
 
 async def test_without_a_key_a_slow_event_holds_up_nobody(scene: Scene) -> None:
-    """The control: the same traffic does come out of order where no order was asked for."""
+    """The control: without an ordering key, the same traffic arrives out of order."""
     scene.receiver.hold.clear()
     await scene.endpoint()
     for n in range(5):

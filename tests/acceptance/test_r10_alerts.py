@@ -1,4 +1,4 @@
-"""R10.4: somebody is told, once, and told again when it is over; over a real mail server and real HTTP receivers."""
+"""R10.4: a problem is notified once when it starts and once when it ends, through real mail and HTTP servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def mailbox() -> AsyncIterator[Mailbox]:
 
 @pytest.fixture
 async def scene(database_url: str, receiver: Receiver, mailbox: Mailbox) -> AsyncIterator[Scene]:
-    """With a mail server."""
+    """A scene with a mail server."""
     made = Scene(database_url, receiver)
     await made.open(smtp_url=mailbox.url, smtp_from="doorstep@shop.example", public_url=CONSOLE)
     yield made
@@ -48,7 +48,7 @@ async def api(scene: Scene) -> AsyncIterator[Api]:
 
 
 class Office:
-    """Someone who is told in every way, and what he was told."""
+    """A recipient with every kind of channel, and what it received."""
 
     def __init__(self, scene: Scene, api: Api, mailbox: Mailbox) -> None:
         self.scene = scene
@@ -74,11 +74,11 @@ class Office:
 
     @property
     def news(self) -> list[dict[str, Any]]:
-        """What the signed webhook was told; what is not signed is an error."""
+        """The messages of the signed webhook. A wrong signature is an error."""
         return [self._verified(one) for one in self.requests("/alerts")]
 
     def _verified(self, request: Request) -> dict[str, Any]:
-        """Signed anew rather than verified: the clock of a scene leaps, and the library looks at that of the machine."""
+        """Compare with a new signature. The library cannot verify it, because it does not use the scene's clock."""
         headers = request.headers
         at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
         assert headers["webhook-signature"] == Webhook(self.secret).sign(
@@ -87,7 +87,7 @@ class Office:
         return json.loads(request.body)  # type: ignore[no-any-return]
 
     def told(self, rule: str | None = None) -> list[tuple[str, str]]:
-        """Type and rule of each message, in their order."""
+        """Type and rule of each message, in order."""
         found = [(one["type"], one["data"]["rule"]) for one in self.news]
         return [one for one in found if rule in (None, one[1])]
 
@@ -98,7 +98,7 @@ class Office:
         return await self.api.all(f"/v1/alerts?{query}", "alerts")
 
     async def at_rest(self) -> None:
-        """Every incident has been told, and every message delivered."""
+        """Wait until every incident has been processed and every message delivered."""
         store = self.scene.doorstep.components.store
 
         async def over() -> bool:
@@ -118,7 +118,7 @@ async def shop(scene: Scene, **fields: Any) -> Endpoint:
 
 
 def answers(scene: Scene, **statuses: int) -> None:
-    """By path; 200 to whoever is not named."""
+    """Set the answers per path; other paths get 200."""
     scene.receiver.answer = lambda request: Answer(statuses.get(request.path.strip("/"), 200))
 
 
@@ -153,7 +153,7 @@ async def test_one_dead_letter_alert_and_one_circuit_alert_arrive_and_one_recove
     assert any("shop: circuit opened" in text and CONSOLE in text for text in slack)
 
     waiting = await scene.send()
-    scene.leap(301)  # the probe goes through and fails: the circuit has been open all the time
+    scene.leap(301)  # the probe is sent and fails: the circuit has been open all the time
     await scene.until_tried(waiting)
     await office.at_rest()
     assert len(office.told()) == 2
@@ -177,7 +177,7 @@ async def test_one_dead_letter_alert_and_one_circuit_alert_arrive_and_one_recove
 
 
 async def _settle(scene: Scene, endpoint: Endpoint, count: int, status: int) -> None:
-    """So many deliveries that this answer settles for good; 400 does not count for the circuit."""
+    """Let `count` deliveries end with this answer. A 400 does not count for the circuit."""
     answers(scene, shop=status)
     deliveries = await scene.send_to(endpoint, count)
     for delivery in deliveries:
@@ -197,7 +197,7 @@ async def test_the_alarm_of_dead_letters_fires_at_the_fifty_first_and_not_one_be
     (alert,) = await office.alerts("rule=dead_letters")
     assert (alert["value"], alert["threshold"], alert["title"]) == (51.0, 50.0, "51 dead letters")
     assert alert["link"] == f"{CONSOLE}/console/dead-letters"
-    assert office.told("dead_letter") == [("alert.fired", "dead_letter")]  # 51 letters of one cause: told once
+    assert office.told("dead_letter") == [("alert.fired", "dead_letter")]  # 51 letters, one cause
     (letters,) = await office.alerts("rule=dead_letter")
     assert letters["count"] == 51
 
@@ -233,7 +233,7 @@ async def test_the_alarm_of_the_failure_rate_fires_at_more_than_five_percent_and
     (alert,) = await office.alerts("rule=failure_rate")
     assert alert["value"] == pytest.approx(100 * 6 / 101)
     assert (alert["threshold"], alert["endpoint_id"]) == (5.0, str(endpoint.endpoint_id))
-    scene.leap(1_000)  # all of it is longer ago than the window
+    scene.leap(1_000)  # everything is now older than the window
     await office.until_told(2, "failure_rate")
     assert office.told("failure_rate")[1] == ("alert.recovered", "failure_rate")
 
@@ -302,7 +302,7 @@ async def test_a_disabled_endpoint_is_told_with_its_reason_and_told_again_when_i
     await office.until_told(2, "endpoint_disabled")
 
 
-# -- told once ---------------------------------------------------------------------------------------------
+# -- notified once -----------------------------------------------------------------------------------------
 
 
 async def test_other_causes_are_told_by_themselves_and_after_the_cooldown_the_same_is_told_again(
@@ -445,7 +445,7 @@ async def test_the_test_button_sends_to_its_channel_alone_and_shows_what_came_of
         return channel["last_error"] == "REJECTED: The mail server answered 550: we do not know you"
 
     await until(shown, "the error on the channel")
-    assert await office.alerts() == []  # of messages that fail, no message is made
+    assert await office.alerts() == []  # messages that fail cause no further messages
 
 
 async def test_a_message_is_retried_until_its_receiver_is_back(scene: Scene, office: Office) -> None:
@@ -532,7 +532,7 @@ async def test_where_nobody_asks_for_operational_events_none_is_made(scene: Scen
     assert {one["event_type"] for one in await api.all("/v1/events", "events")} == {"order.paid"}
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------
+# -- refused requests --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

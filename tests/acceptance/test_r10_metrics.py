@@ -1,4 +1,4 @@
-"""R10.2: after any history, with workers killed in the midst of it, each process tells what a recount of the rows does."""
+"""R10.2: after any history, even with killed workers, each process exports the same figures as a recount."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 SEEDS = range(20) if os.environ.get("TORTURE") else range(2)
 ROUNDS = 8
 ACTS_MIN = 10
-"""Of the sixteen things that operators do, some find nothing to do in a story."""
+"""Of the sixteen operator actions, some find nothing to act on in a story."""
 
 
 @pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.full) for seed in SEEDS[1:])])
@@ -61,7 +61,7 @@ def test_each_process_tells_what_a_recount_of_the_rows_does_though_workers_were_
 
 
 def agrees(told: dict[str, float], expected: dict[str, float], possible: dict[str, tuple[int, int]]) -> bool:
-    """Equal, but for the order of writes that overlapped, which the rows do not tell."""
+    """Whether both are equal, apart from the commit order of overlapping writes, which the rows do not reveal."""
     within = {
         metric: value
         for name, (least, most) in possible.items()
@@ -71,13 +71,13 @@ def agrees(told: dict[str, float], expected: dict[str, float], possible: dict[st
 
 
 def told_of_alerts(server: Program, url: str) -> None:
-    """What a channel is sent is no event of anybody's: however it fares, the metrics are those of the others' rows."""
+    """Create a channel. Its messages are not an organization's events, so even if they fail, no metric counts them."""
     made = server.post("/v1/channels", {"name": "ops", "kind": "webhook", "target": url})
     assert made.status == 201, made.body
 
 
 def agrees_with_stats(server: Program, whole: Figures) -> None:
-    """What /v1/stats tells of any range is the same: all of it has just happened."""
+    """Check that /v1/stats reports the same for every range, because everything has just happened."""
     for name in ("1h", "6h", "24h", "7d", "30d"):
         report = server.get(f"/v1/stats?range={name}").json["report"]
         summed = {kind: sum(values) for kind, values in report["series"]["events"].items()}
@@ -96,7 +96,7 @@ def agrees_with_stats(server: Program, whole: Figures) -> None:
 
 
 def wanted(figures: Figures) -> dict[str, float]:
-    """The figures by the names of their metrics."""
+    """The figures by metric name."""
     told: dict[str, float] = {
         "doorstep_events_created_total": figures.created,
         "doorstep_events_delivered_total": figures.delivered,
@@ -120,7 +120,7 @@ def wanted(figures: Figures) -> dict[str, float]:
 
 
 def at_rest(endpoints: dict[str, str]) -> dict[str, float]:
-    """Nothing waits any more, and no circuit opened."""
+    """The metrics of an idle system: nothing waits, and no circuit is open."""
     told: dict[str, float] = {"doorstep_oldest_due_seconds": 0, "doorstep_waiting_endpoints": 0}
     for state, count in (("closed", len(endpoints)), ("open", 0), ("half_open", 0)):
         told[f"doorstep_circuits[('state', '{state}')]"] = count
@@ -128,7 +128,7 @@ def at_rest(endpoints: dict[str, str]) -> dict[str, float]:
 
 
 def wanted_of_each(endpoints: dict[str, str], figures: dict[UUID | None, Figures]) -> dict[str, float]:
-    """Those of the endpoints that have had deliveries."""
+    """The metrics of each endpoint that has had deliveries."""
     told: dict[str, float] = {}
     for name, endpoint_id in endpoints.items():
         if own := figures.get(UUID(endpoint_id)):
@@ -171,7 +171,7 @@ def difference(servers: list[Program], expected: dict[str, float]) -> str:
 
 @contextmanager
 def installed(database_url: str, folder: Path) -> Iterator[tuple[list[Program], Callable[[], Program]]]:
-    """Two servers and any number of workers on one database. Short leases: what a killed worker held comes back soon."""
+    """Two servers and any number of workers on one database. Short leases return the claims of killed workers soon."""
     environment = {
         "DOORSTEP_DATABASE_URL": database_url,
         "DOORSTEP_SECRET_KEY": new_secret_key(),

@@ -1,4 +1,4 @@
-"""R10.3: each step of every range that /v1/stats tells is what a recount of the rows finds for just that minute or hour."""
+"""R10.3: in every range of /v1/stats, each step agrees with a recount of the rows for exactly that minute or hour."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.support.scene import Scene, until
 
 RANGES = {"1h": (MINUTE, 60), "6h": (MINUTE, 360), "24h": (MINUTE, 1_440), "7d": (HOUR, 168), "30d": (HOUR, 720)}
 PAUSES = (9 * DAY, 2 * DAY + 7 * HOUR, 26 * HOUR, 5 * HOUR + 13 * MINUTE, 70 * MINUTE, 59 * MINUTE, 25 * MINUTE, MINUTE)
-"""So each range has something that the next shorter one has not."""
+"""Chosen so that each range contains something that the next shorter one does not."""
 POLICY = [120, 600]
 _S = DeliveryState
 
 
 @pytest.fixture
 async def scene(database_url: str, receiver: Receiver) -> AsyncIterator[Scene]:
-    """In which nothing is cleaned away."""
+    """A scene in which nothing is cleaned away."""
     made = Scene(database_url, receiver)
     await made.open(retention_days=90)
     yield made
@@ -57,7 +57,7 @@ async def test_each_step_of_every_range_is_what_the_rows_say_of_it(scene: Scene,
 
 
 async def live(scene: Scene, endpoints: list[Endpoint], chance: random.Random) -> None:
-    """A few events for each, until there is nothing left to be done for now. It ends in the minute in which it began."""
+    """Send a few events to each endpoint, and wait until nothing is due. All of it happens within one minute."""
     for endpoint in endpoints:
         await scene.send_to(endpoint, chance.randint(2, 5))
 
@@ -69,11 +69,11 @@ async def live(scene: Scene, endpoints: list[Endpoint], chance: random.Random) -
 
 
 Reports = dict[tuple[UUID | None, str], dict[str, Any]]
-"""By endpoint, if it is of one, and range."""
+"""Reports by endpoint (None for all) and range."""
 
 
 async def told(scene: Scene, api: Api, endpoints: list[Endpoint]) -> tuple[list[Moment], Reports]:
-    """What there is, and all that is told of it. Once more where something happened meanwhile: a circuit may close late."""
+    """The recounted rows and all reports. Read again if something happened meanwhile: a circuit may close late."""
     ids = None, *(one.endpoint_id for one in endpoints)
     asked = {(one, name): f"range={name}" + (f"&endpoint_id={one}" if one else "") for one in ids for name in RANGES}
     for _ in range(20):
@@ -85,7 +85,7 @@ async def told(scene: Scene, api: Api, endpoints: list[Endpoint]) -> tuple[list[
 
 
 def within_a_minute(at: Instant) -> Instant:
-    """Its beginning is far enough behind, and its end ahead, for all that happens in one go."""
+    """A time far enough from both ends of its minute for one round of activity."""
     return at - at % MINUTE + 15 * SECOND
 
 
@@ -93,15 +93,15 @@ def within_a_minute(at: Instant) -> Instant:
 
 
 class Moment(NamedTuple):
-    """One thing that happened, by the names of what it counts for."""
+    """One thing that happened, with the names of the figures that count it."""
 
     at: Instant
     endpoint_id: UUID
     counts: tuple[str, ...]
     waiting: int
-    """By how many more deliveries there were waiting afterwards."""
+    """The change in the number of waiting deliveries."""
     seconds: float | None = None
-    """How long it took, of what was delivered."""
+    """The time to delivery, for deliveries that succeeded."""
 
 
 async def recounted(scene: Scene) -> list[Moment]:
@@ -162,7 +162,7 @@ def check_rates(report: dict[str, Any], delivered: Counter[int], dead: Counter[i
 
 
 def check_times(told: dict[str, list[float | None]], spans: dict[int, list[float]]) -> None:
-    """A percentile is in the very bucket that the delivery of that rank is in."""
+    """Check that each percentile is in the bucket of the delivery with that rank."""
     for rank in (50, 95, 99):
         for place, took in spans.items():
             value = told[f"p{rank}"][place]

@@ -1,4 +1,4 @@
-"""R1: statuses that people see."""
+"""R1: the statuses that people see."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ async def test_every_status_of_an_event_is_in_the_log_once_in_order_and_under_on
 
 
 async def _eventful_life(scene: Scene) -> Delivery:
-    """It fails, is retried, dies, is retried by an operator, and is delivered."""
+    """A delivery that fails, is retried, dies, is retried by an operator, and is delivered."""
     scene.receiver.says(503, 503, 200)
     await scene.endpoint(policy=[0.0])
     sent = await scene.send(correlation_id="request-7")

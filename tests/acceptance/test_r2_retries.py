@@ -67,7 +67,7 @@ async def test_each_built_in_policy_keeps_its_schedule_within_ten_percent_and_th
         attempts = await scene.attempts(waiting[name])
         pauses = [((a.next_retry_at or 0) - a.finished_at) / SECOND for a in attempts[:-1]]
         assert len(pauses) == len(delays), name
-        # Without a delay it is due when the failure is written.
+        # A retry without a delay is due when the failure is written.
         bounds = [(0.9 * due, 1.1 * due if due else 5.0) for due in delays]
         assert all(low <= pause <= high for pause, (low, high) in zip(pauses, bounds, strict=True)), (name, pauses)
         starts = pairwise(attempts)
@@ -75,7 +75,7 @@ async def test_each_built_in_policy_keeps_its_schedule_within_ten_percent_and_th
 
 
 async def _leap_from_retry_to_retry(scene: Scene, deliveries: list[Delivery]) -> None:
-    """Wait until all have been tried, leap to the first due time, and so on until all are dead."""
+    """Wait until all have been tried, jump to the first due time, and repeat until all are dead."""
     while True:
         standing = [await scene.delivery(delivery) for delivery in deliveries]
         due = [one.due_at or 0 for one in standing if one.state is _S.PENDING and one.attempt]
@@ -172,7 +172,7 @@ async def test_jitter_spreads_the_retries_of_one_moment_over_both_sides_of_the_d
 
 
 async def test_a_thousand_failures_at_one_moment_are_all_scheduled_within_moments(scene: Scene) -> None:
-    """The p95 is to be under 5 s; how far under is measured in bench. None may end by its timeout before all fail."""
+    """The p95 must be under 5 s; the benchmark measures it. No handler may time out before all have failed."""
     await scene.close()
     await scene.open(concurrency=2_400, timeout_seconds=60.0, lease_seconds=90.0)
     go, reached = asyncio.Event(), 0
@@ -200,7 +200,7 @@ async def test_a_thousand_failures_at_one_moment_are_all_scheduled_within_moment
 
 
 def _failures_told(facts: Sequence[Fact], now: Instant) -> list[Instant]:
-    """A failure is told when it and the next try are written."""
+    """A failure is reported once it and the next attempt are written."""
     return [now for fact in facts if isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None]
 
 

@@ -100,7 +100,7 @@ async def test_a_name_that_cannot_be_resolved_is_worth_another_try(
 async def test_an_address_that_may_not_be_reached_is_blocked_and_given_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name looks harmless; the guard judges the address behind it."""
+    """The name looks harmless, but the guard checks the address behind it."""
     answer = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 443))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
     seen = await scene.until_tried(await _sent(scene, url="https://harmless.example/"))
@@ -263,7 +263,7 @@ async def test_neither_reason_nor_error_nor_any_log_line_holds_a_secret_or_a_pay
 
 
 async def _fail_in_every_way(scene: Scene) -> list[str]:
-    """Returns the signing secrets of the endpoints."""
+    """Cause every kind of failure; return the signing secrets of the endpoints."""
     ways = [{"url": scene.receiver.url()}, {"url": f"http://127.0.0.1:{_closed_port()}/?key={TOKEN}"}]
     ways.append({"url": f"https://127.0.0.1:{scene.receiver.port}/?key={TOKEN}"})
     for handler in (quoting_transient, quoting_permanent, quoting_anything):
@@ -282,7 +282,7 @@ async def _fail_in_every_way(scene: Scene) -> list[str]:
     return secrets
 
 
-# -- moves -------------------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------------------
 
 
 def _answer_by_path(scene: Scene) -> None:
@@ -308,7 +308,7 @@ async def _pause_after(scene: Scene, delivery: Delivery) -> float:
 
 @asynccontextmanager
 async def _no_tls() -> AsyncIterator[int]:
-    """The port of a server that answers whoever says hello in plain text."""
+    """The port of a server that answers a TLS handshake with plain text."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

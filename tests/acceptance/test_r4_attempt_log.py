@@ -196,11 +196,11 @@ async def test_an_archived_dead_letter_can_still_be_retried(scene: Scene) -> Non
     await scene.until_state(delivery, _S.DELIVERED)
 
 
-# -- moves -------------------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------------------
 
 
 async def _days_later(scene: Scene, days: float, **settings: object) -> None:
-    """Start anew some days later; the cleaner makes its round at the start."""
+    """Restart some days later; the cleaner runs at startup."""
     await scene.close()
     scene.clock.leap(days * DAY / SECOND)
     await scene.open(**settings)

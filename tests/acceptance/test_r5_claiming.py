@@ -1,7 +1,7 @@
 """R5: claiming, leases, crash safety.
 
-That nothing is lost to kills, power cuts and databases that fail is proved with real processes in tests/faults; here
-is what the facade shows of the same rules.
+tests/faults proves with real processes that nothing is lost to kills, power cuts and failing databases. This file tests
+the same rules through the facade.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
 
 @pytest.fixture(params=EACH_STORE)
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Claims are the database's own work."""
+    """Both stores, because the database itself does the claiming."""
     return migrated_url(request)
 
 
@@ -76,13 +76,13 @@ async def test_of_a_batch_with_one_event_that_cannot_be_kept_nothing_is_kept(sce
 
 
 async def test_a_worker_that_was_paused_past_its_lease_changes_nothing(scene: Scene) -> None:
-    """The first try is answered only after its lease has ended and another try was made in its place."""
+    """The first attempt is answered only after its lease has ended and a second attempt was made."""
     scene.receiver.says(200, 503)
     scene.receiver.hold.clear()
     (delivery,) = await scene.send_to(await scene.endpoint(policy=[60.0, 60.0, 60.0]))
     await scene.until_received(1)
     scene.leap(LEASE_SECONDS + 0.1)
-    await scene.until_tried(delivery)  # settled on behalf of the worker that holds it no more
+    await scene.until_tried(delivery)  # settled on behalf of the worker that lost it
     await scene.until_received(2)
     scene.receiver.hold.set()
     await until(lambda: bool(scene.heard(LateSettle)), "a late result")
@@ -114,21 +114,21 @@ async def test_an_attempt_is_counted_when_it_is_claimed_so_what_kills_workers_en
     endpoint = await scene.endpoint(policy=[0.0, 0.0])
     await scene.doorstep.components.endpoints.pause(
         DEFAULT_ORG, endpoint.endpoint_id, "ops"
-    )  # only ghosts will claim it
+    )  # only simulated workers will claim it
     (delivery,) = await scene.send_to(endpoint)
     for attempt in (1, 2, 3):
         claim = await _ghost_claims(scene, endpoint, lease_seconds=5)
         assert (await scene.delivery(delivery)).attempt == claim.attempt == attempt
         scene.leap(5)
         await scene.until_tried(delivery, attempt)
-        scene.leap(4)  # over which what has cost two workers in a row is spread
+        scene.leap(4)  # longer than the random delay after two lost workers
     dead = await scene.delivery(delivery)
     assert (dead.state, dead.code, dead.attempt) == (_S.DEAD, "WORKER_LOST", 3)
     assert scene.receiver.requests == []
 
 
 async def _claimed_by_a_ghost(scene: Scene, endpoint: Endpoint, lease_seconds: float) -> tuple[Delivery, Claim]:
-    """A worker claims an event and is never heard of again. Meanwhile the real one is kept from claiming it."""
+    """Let a simulated worker claim an event and disappear. The real worker cannot claim the event meanwhile."""
     await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     (delivery,) = await scene.send_to(endpoint)
     claim = await _ghost_claims(scene, endpoint, lease_seconds)
@@ -159,7 +159,7 @@ async def test_several_workers_share_one_store_and_no_event_is_sent_twice(scene:
 
 
 async def test_an_event_accepted_by_one_process_is_delivered_by_another_within_a_second(scene: Scene) -> None:
-    """The one that accepts has no worker at all."""
+    """The process that accepts the event has no running worker."""
     await scene.endpoint()
     accepting = await scene.open()
     assert accepting.components.worker is not None
@@ -198,7 +198,7 @@ async def test_an_endpoints_rate_limit_holds_over_all_workers(scene: Scene) -> N
 
 
 async def test_a_flood_for_a_slow_endpoint_of_one_org_does_not_delay_another(scene: Scene) -> None:
-    """It would wait for 300 tries of half a second each, 16 at a time: nine seconds."""
+    """In a single queue, the event would wait for 300 attempts of 0.5 s, 16 at a time: nine seconds."""
     await scene.close()
     await scene.open(concurrency=16)
     store = scene.doorstep.components.store

@@ -1,4 +1,4 @@
-"""R6: the circuit breaker, disabled endpoints and deleted ones."""
+"""R6: the circuit breaker; disabled and deleted endpoints."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_probe_that_fails_opens_the_circuit_for_another_five_minutes(sce
 
 
 async def test_a_probe_that_succeeds_closes_the_circuit_and_the_rest_is_ramped_up(scene: Scene) -> None:
-    """One connection in the first second, two in the next, then four; and in the end everything is there."""
+    """One connection in the first second, two in the next, then four, until everything has been delivered."""
     endpoint = await _opened(scene)
     await scene.send_to(endpoint, 200)
     scene.receiver.says(200)
@@ -244,7 +244,7 @@ async def test_re_enabling_can_drain_at_so_many_a_second_and_new_events_are_not_
     await scene.until_received(20)
     times = [request.at for request in scene.receiver.requests]
     assert times[-1] - times[0] > (20 - 2 - 1) / 20 - 0.2
-    scene.leap(30)  # past the ramp of the circuit, so that only the draining rate could slow it
+    scene.leap(30)  # past the circuit's ramp-up, so that only the drain rate could slow it down
     await scene.send_to(endpoint, 20)
     await scene.until_received(40)
     times = [request.at for request in scene.receiver.requests[20:]]
@@ -266,7 +266,7 @@ async def test_re_enabling_can_skip_what_is_too_old_which_is_still_found_among_t
 
 
 async def test_a_paused_endpoint_gets_nothing_more_not_even_of_what_was_claimed_already(scene: Scene) -> None:
-    """Only the tries under way at that moment still arrive; what was claimed ahead goes back with no attempt used."""
+    """Only attempts already in progress still arrive. Claims made in advance are handed back, with no attempt used."""
     scene.receiver.pause_seconds = 0.02
     endpoint = await _endpoint(scene)
     await _send_many(scene, 1_500)
@@ -306,11 +306,11 @@ async def test_what_was_under_way_to_a_deleted_endpoint_ends_too(scene: Scene) -
     await scene.until_state(delivery, _S.DEAD)
 
 
-# -- moves -------------------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------------------
 
 
 async def _endpoint(scene: Scene, **fields: object) -> Endpoint:
-    """One that is not retried by the machine, so that each event is one failure."""
+    """An endpoint without automatic retries, so that each event is one failure."""
     return await scene.endpoint(**{"policy": "manual", "circuit": CircuitRules()} | fields)
 
 
@@ -331,7 +331,7 @@ async def _disabled(scene: Scene) -> Endpoint:
 
 
 async def _fail(scene: Scene, endpoint: Endpoint, times: int, status: int = 503) -> Delivery:
-    """So many failures, one after the other; returns the last delivery when its failure has been counted."""
+    """Cause failures one after another; return the last delivery once its failure has been counted."""
     scene.receiver.says(status)
     for _ in range(times):
         before = await _circuit(scene, endpoint)
@@ -352,7 +352,7 @@ async def _succeed(scene: Scene, endpoint: Endpoint) -> None:
 
 
 async def _counted(scene: Scene, endpoint: Endpoint, before: Circuit) -> bool:
-    """A probe writes the circuit twice: when it goes, and when its result is counted."""
+    """Whether the result has been counted. A probe writes the circuit when it starts and when its result is counted."""
     circuit = await _circuit(scene, endpoint)
     return circuit.version > before.version and circuit.state is not _C.HALF_OPEN
 

@@ -1,4 +1,4 @@
-"""R7.3 and R8.4 over HTTP: bulk operations are previewed, started, watched and steered."""
+"""R7.3 and R8.4 over HTTP: bulk operations are previewed, started, monitored and controlled."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def test_events_of_a_time_range_are_replayed_to_an_endpoint_oldest_first(s
 
 
 async def _dead_letters(scene: Scene, api: Api, **counts: int) -> None:
-    """Endpoints with these names, and so many dead letters of each."""
+    """Create endpoints with these names, and this many dead letters for each."""
     scene.receiver.says(400)
     for name, count in counts.items():
         await api.endpoint(scene.receiver.url(f"/{name}"), name=name, event_types=[name])

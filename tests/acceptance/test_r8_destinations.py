@@ -1,4 +1,4 @@
-"""R8.4: where the events of an endpoint go, as a destination of some kind or in one of its short forms."""
+"""R8.4: where an endpoint's events go, given as a destination of some kind or in a short form."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_destination_that_cannot_be_used_is_a_422_that_names_the_field(
     path = f"/v1/endpoints/{endpoint['endpoint_id']}"
     for body, field in [*CONTRADICTIONS, ({"destination": None}, "destination")]:
         with subtests.test(body=body):
-            if body != {"destination": None}:  # for a new endpoint, the same as leaving it out
+            if body != {"destination": None}:  # in a new endpoint, this is the same as no destination
                 answer = await lasting_api.post("/v1/endpoints", {"name": "shop", **body})
                 assert (answer.status, answer.json["errors"][0]["field"]) == (422, field)
             answer = await lasting_api.patch(path, body)

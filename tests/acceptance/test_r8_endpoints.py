@@ -1,4 +1,4 @@
-"""R8.4 and R8.6: endpoints over HTTP: changing, testing, rotating secrets, envelopes, circuits."""
+"""R8.4 and R8.6: endpoints over HTTP: changes, tests, secret rotation, envelopes, circuits."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ async def test_a_rotation_beyond_the_fifth_secret_is_refused_and_those_that_were
     refused = await api.post(path)
     assert refused.status == 409
     assert f"until {rotated[0]['old_secret_expires_at']}" in refused.json["detail"], "when there will be room"
-    assert "overlap_seconds 0" in refused.json["detail"], "what can be done at once"
+    assert "overlap_seconds to 0" in refused.json["detail"], "what can be done immediately"
     request = await _sent(scene, api)
     secrets = [endpoint["secret"], *(one["secret"] for one in rotated)]
     assert len(request.headers["webhook-signature"].split(" ")) == len(secrets) == 5
@@ -323,5 +323,5 @@ def _now(scene: Scene) -> float:
 
 
 def _verified(secret: str, request: Request) -> None:
-    """By the library that receivers use."""
+    """Verify a request with the library that receivers use."""
     Webhook(secret).verify(request.body, dict(request.headers))

@@ -1,4 +1,4 @@
-"""R8.1 to R8.3: events over HTTP: status, lists, the inbox, and what is done to whole events."""
+"""R8.1 to R8.3: events over HTTP: status, lists, the inbox, and actions on whole events."""
 
 from __future__ import annotations
 

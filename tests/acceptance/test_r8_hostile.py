@@ -1,4 +1,4 @@
-"""R8.5: whatever is put into a field, a query or a path: a 4xx that names it, or it is taken; never a 5xx."""
+"""R8.5: a hostile field, query or path is accepted, or refused with a 4xx that names it; it never causes a 5xx."""
 
 from __future__ import annotations
 

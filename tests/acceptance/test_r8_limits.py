@@ -1,4 +1,4 @@
-"""R8.5 and the promise to be bounded: wrong keys, endpoints without end, and an empty choice of endpoints."""
+"""R8.5 and the promise of bounded resources: wrong keys, too many endpoints, and an empty choice of endpoints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def set_to(database_url: str, receiver: Receiver, **settings: Any) -> Asyn
 
 
 async def until_refused(api: Api, tries: int = 100) -> Answer:
-    """Send wrong keys until one is answered otherwise than with 401."""
+    """Send wrong keys until the answer is no longer 401."""
     for number in range(tries):
         answer = await api.with_key(f"dsk_wrong_{number}").get("/v1/events")
         if answer.status != 401:

@@ -1,4 +1,4 @@
-"""R7 and R8.4 over HTTP: the retry queue, dead letters and their causes, acts on them, and the audit log."""
+"""R7 and R8.4 over HTTP: the retry queue, dead letters with their causes, actions on both, and the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R9.3: batches, with a worker at work, the HTTP API on a socket and a handler that does as it is told."""
+"""R9.3: batches, with a running worker, the HTTP API on a socket, and a handler that the test controls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DELAYS = (300, 600, 1_200)
 
 
 class Carrier:
-    """Raises what it was told to raise, one after the other; then takes everything."""
+    """Raises the scripted errors one after another, then accepts everything."""
 
     def __init__(self) -> None:
         self.script: list[Exception] = []
@@ -66,7 +66,7 @@ async def api(scene: Scene) -> AsyncIterator[Api]:
 
 
 async def submit(api: Api, payload: object = 1) -> str:
-    """A batch is sent as every event is; its id is that of the event."""
+    """Submit a batch like any event; its id is the event's id."""
     return await api.send("sms.batch", payload)
 
 
@@ -157,7 +157,7 @@ async def test_transient_codes_are_retried_after_300_600_and_1200_seconds_and_ea
 
 
 async def next_retry_after(scene: Scene, batch_id: str, attempts: int) -> Instant:
-    """When it is tried again, as soon as so many attempts have failed."""
+    """When the batch is tried again, once this many attempts have failed."""
 
     async def waits() -> bool:
         batch = await scene.doorstep.batches.batch(UUID(batch_id))
@@ -259,7 +259,7 @@ async def test_a_question_that_makes_no_sense_is_a_422_that_names_the_parameter(
     assert query.partition("=")[0] in str(answer.json)
 
 
-# -- who may -----------------------------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
 async def test_an_event_that_is_no_batch_and_one_that_does_not_exist_answer_the_same_404(api: Api) -> None:
@@ -281,7 +281,7 @@ async def test_only_operators_may_resubmit_and_viewers_may_look(scene: Scene, ap
         assert (looked.status, acted.status) == statuses, role
 
 
-# -- declaring ---------------------------------------------------------------------------------------------------------
+# -- declarations ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_second_batch_handler_for_the_same_event_type_stops_the_start(scene: Scene, carrier: Carrier) -> None:
@@ -294,7 +294,7 @@ async def test_a_second_batch_handler_for_the_same_event_type_stops_the_start(sc
 
 
 async def test_an_endpoint_made_over_http_can_take_batches_too(api: Api, receiver: Receiver) -> None:
-    """A carrier that has a webhook needs no handler."""
+    """A carrier with a webhook needs no handler."""
     made = await api.endpoint(receiver.url("/mms"), event_types=["mms.batch"], batch=True)
     assert made["batch"] is True
     await until_batch(api, await api.send("mms.batch"), status="CONFIRMED")

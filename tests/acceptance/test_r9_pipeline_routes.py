@@ -25,7 +25,7 @@ ENTITIES = "/v1/pipelines/protocol/entities"
 
 @pytest.fixture
 async def protocols(database_url: str, receiver: Receiver) -> AsyncIterator[Protocols]:
-    """In the only process of a scene."""
+    """The pipeline in a scene's only process."""
     scene = Scene(database_url, receiver)
     made = Protocols(scene)
     await made.open()
@@ -175,14 +175,14 @@ async def test_another_organization_sees_nothing_of_it(protocols: Protocols, api
 
 
 def signed_in(authorization: Annotated[str, Header()] = "") -> None:
-    """The application's own idea of who may come in."""
+    """The application's own access check."""
     if authorization != "Bearer of-the-application":
         raise HTTPException(401)
 
 
 @pytest.fixture
 async def mounted(protocols: Protocols) -> AsyncIterator[Api]:
-    """An application with the pipeline's routes among its own; the API's key header is nothing to it."""
+    """An application that mounts the pipeline's routes. It does not use the API's key header."""
     application = FastAPI()
     routes = router(protocols.pipeline, actor=lambda request: request.headers["authorization"][:6])
     application.include_router(routes, prefix="/protocols", dependencies=[Depends(signed_in)])

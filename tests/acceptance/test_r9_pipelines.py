@@ -38,7 +38,7 @@ def broken(_: Entity) -> None:
     raise ValueError("the scan is blurred")
 
 
-# -- a good life -------------------------------------------------------------------------------------------
+# -- success -----------------------------------------------------------------------------------------------
 
 
 async def test_an_entity_goes_through_its_stages_to_the_gate_and_is_complete_once_approved(
@@ -260,7 +260,7 @@ async def test_an_entity_whose_stage_was_deleted_is_a_dead_letter(protocols: Pro
     await protocols.until("grounding")
 
     async def swept() -> bool:
-        """The walk through the running entities comes by every ten seconds."""
+        """Let ten seconds pass, after which the reconciler examines the running entities."""
         protocols.scene.leap(10)
         protocols.doorstep.components.pipeline_reconciler.wake.set()
         return (await protocols.pipeline.entity("p1")).status == "dead_letter"
@@ -429,7 +429,7 @@ async def test_lists_hide_the_archived_unless_asked_and_come_in_pages(protocols:
     assert await names(status="lost") == [], "no such status is declared, and nothing has it from former times"
 
 
-# -- the ways in -------------------------------------------------------------------------------------------
+# -- the ways to start an entity ---------------------------------------------------------------------------
 
 
 async def test_an_entity_begun_in_the_programs_own_transaction_exists_if_and_only_if_that_commits(

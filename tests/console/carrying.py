@@ -1,4 +1,4 @@
-"""Programs around a console: one with a pipeline whose stages do as they are told, one with a carrier of batches."""
+"""Programs behind a console: one with a pipeline whose stages behave as scripted, one with a carrier of batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GATE = "pending_review"
 
 
 def row_of(shown: Shown, row_id: object) -> str:
-    """What people read in one row of a list."""
+    """The visible text of one row in a list."""
     _, found, rest = shown.source.partition(f'<tr id="row-{row_id}"')
     assert found, f"no row {row_id} at {shown.path}"
     return shown._replace(source=found + rest.partition("</tr>")[0]).text
@@ -31,7 +31,7 @@ def row_of(shown: Shown, row_id: object) -> str:
 
 @asynccontextmanager
 async def carried(database_url: str, receiver: Receiver, **stage_fields: Any) -> AsyncIterator[Protocols]:
-    """In the only process of a scene."""
+    """Protocols that run in the only process of a scene."""
     scene = Scene(database_url, receiver)
     made = Protocols(scene, **stage_fields)
     await made.open()
@@ -42,7 +42,7 @@ async def carried(database_url: str, receiver: Receiver, **stage_fields: Any) ->
 
 
 async def dead(protocols: Protocols, entity_id: str = "p1") -> Entity:
-    """A protocol that cannot be extracted."""
+    """A protocol whose extraction fails, so that it becomes a dead letter."""
     protocols.does["extracting"] = failing(PICTURE)
     await protocols.start(entity_id, path="a.txt")
     found = await protocols.until("dead_letter", entity_id=entity_id)
@@ -51,7 +51,7 @@ async def dead(protocols: Protocols, entity_id: str = "p1") -> Entity:
 
 
 async def waiting(protocols: Protocols, entity_id: str = "p1") -> Entity:
-    """A protocol at its gate."""
+    """A protocol that waits at its gate."""
     await protocols.start(entity_id, path="a.txt")
     return await protocols.until(GATE, entity_id=entity_id)
 
@@ -62,7 +62,7 @@ async def complete(protocols: Protocols, entity_id: str = "p1") -> Entity:
 
 
 class Carrier:
-    """Raises what it was told to raise, one after the other; then takes everything."""
+    """Raises the errors in its script, one per call; after that, it accepts every batch."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -102,7 +102,7 @@ class Carrier:
 
 @asynccontextmanager
 async def submitted(database_url: str, receiver: Receiver) -> AsyncIterator[Carrier]:
-    """In the only process of a scene."""
+    """A carrier that runs in the only process of a scene."""
     scene = Scene(database_url, receiver)
     made = Carrier(scene)
     await scene.open(made.declare)

@@ -21,7 +21,7 @@ from tests.support.patience import PATIENCE_MILLISECONDS
 Look = Callable[..., Awaitable[Page]]
 
 OPENED = {"Sec-Fetch-Site": "none"}
-"""What a browser says of an address that its user opened."""
+"""The header that a browser sends if its user opened the address directly."""
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -42,7 +42,7 @@ async def launched(playwright: Playwright) -> Browser:
 
 
 async def opened(browser: Browser, **options: Any) -> BrowserContext:
-    """Like a window of its own: nobody has signed in there. It waits for a slow machine as long as all tests do."""
+    """A browser context without a session, like a new window. Its timeouts leave room for slow machines."""
     context = await browser.new_context(**options)
     context.set_default_timeout(PATIENCE_MILLISECONDS)
     return context
@@ -52,10 +52,10 @@ async def opened(browser: Browser, **options: Any) -> BrowserContext:
 async def looking(
     browser: Browser, url: str, links: SignInLinks, keyring: ApiKeys, window: Window | None = None
 ) -> AsyncIterator[Look]:
-    """Opens pages for somebody who has signed in; fails at the end if one of them did what it may not.
+    """Opens pages for a signed-in user; fails at the end if a page did something forbidden.
 
-    The first one is in the window, if there is one. The others, and those that are to be `alone` because they change
-    the clock of their context, are each in a context of their own.
+    The first page is opened in the shared window, if there is one. Each further page gets its own context, and so does
+    each page with `alone`, because such pages change the clock of their context.
     """
     troubles: list[str] = []
     free = [window] if window else []
@@ -91,7 +91,7 @@ async def looking(
 
 
 async def _sign_in(context: BrowserContext, url: str, link: str) -> None:
-    """Without a page, which would be drawn for nobody."""
+    """Sign in over HTTP and copy the cookies into the context, which saves drawing a page that no test needs."""
     visitor = Console(url)
     answer = await visitor.raw("GET", link, **OPENED)
     assert answer.status == 303, answer.body
@@ -101,7 +101,7 @@ async def _sign_in(context: BrowserContext, url: str, link: str) -> None:
 
 @asynccontextmanager
 async def watched(context: BrowserContext, home: str, troubles: list[str]) -> AsyncIterator[Page]:
-    """A new page. Requests that leave home, errors of scripts and breaches of the content policy become troubles."""
+    """A new page. Requests to other servers, script errors and content-policy violations are added to `troubles`."""
     page = await context.new_page()
 
     def on_request(request: Request) -> None:

@@ -1,10 +1,10 @@
-"""Every test of this folder has a scene with the console on a real socket, on SQLite and, in the full tier, PostgreSQL.
+"""Every test in this folder has a scene with the console on a real socket, on SQLite and, in the full tier, PostgreSQL.
 
-`console` is a visitor that reads pages over HTTP; `look` opens them in Chromium, which is started once. All run in one
-event loop, because a browser belongs to the loop that it was started in.
+`console` is a session that reads pages over HTTP; `look` opens them in Chromium, which is started once. All tests run
+in one event loop, because a browser belongs to the loop in which it was started.
 
-A test in the browser belongs to the full tier and runs on SQLite alone, because what a page shows does not depend on
-the store. Those marked with `key_story` run in every tier, and on PostgreSQL in the full one.
+A browser test belongs to the full tier and runs on SQLite alone, because what a page shows does not depend on the
+store. Tests marked with `key_story` run in every tier, and in the full tier also on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A migrated database without rows."""
+    """The URL of a database with all tables and no rows."""
     if request.param == "postgres":
         return str(request.getfixturevalue("emptied_postgres_url"))
     return f"sqlite:///{copy_migrated(tmp_path / 'doorstep.db')}"
@@ -76,7 +76,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def scene(database_url: str, receiver: Receiver) -> AsyncIterator[Scene]:
-    """With one Doorstep, opened and at work."""
+    """A scene with one running Doorstep."""
     made = Scene(database_url, receiver)
     await made.open()
     yield made
@@ -91,7 +91,7 @@ async def links(scene: Scene) -> SignInLinks:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def api(scene: Scene, links: SignInLinks) -> AsyncIterator[Api]:
-    """The application of the scene, on a real socket, for an admin of the default organization."""
+    """The scene's web application on a real socket, and an admin key of the default organization."""
     from doorstep.api.application import create_application
 
     _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
@@ -101,7 +101,7 @@ async def api(scene: Scene, links: SignInLinks) -> AsyncIterator[Api]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def console(api: Api) -> Console:
-    """An admin who has signed in."""
+    """A console session of a signed-in admin."""
     return await Console(api.url).sign_in(api.key)
 
 
@@ -113,7 +113,7 @@ async def viewer(scene: Scene, api: Api) -> Console:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """One for each test process, until its last test of this folder: an idle browser takes a twentieth of a core."""
+    """One browser per test process, kept until the last test of this folder; an idle browser uses 5% of a CPU core."""
     async with async_playwright() as playwright:
         browser = await launched(playwright)
         yield browser
@@ -128,20 +128,20 @@ async def window(browser: Browser) -> AsyncIterator[Window]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def look(scene: Scene, api: Api, links: SignInLinks, browser: Browser, window: Window) -> AsyncIterator[Look]:
-    """`page = await look("/console/retry-queue", role=Role.VIEWER, theme="dark")`: signed in, and at that page.
+    """`page = await look("/console/retry-queue", role=Role.VIEWER, theme="dark")` signs in and opens that page.
 
-    Nothing that the page does may leave this machine, break the rules of its own policy, or raise in a script.
+    The page may not send requests to other machines, violate its content policy, or raise an error in a script.
     """
     async with looking(browser, api.url, links, scene.doorstep.components.keys, window) as look:
         yield look
 
 
-# -- a house with one of everything, for the tests of all screens; they leave it as it is -------------------------------
+# -- a house with one of everything, shared by the tests of all screens, which do not change it ------------------------
 
 
 @pytest.fixture(scope="package")
 def house_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A migrated database of its own."""
+    """The URL of a migrated database that only the house uses."""
     if request.param == "sqlite":
         yield f"sqlite:///{copy_migrated(tmp_path_factory.mktemp('house') / 'doorstep.db')}"
         return
@@ -159,6 +159,6 @@ async def house(house_url: str) -> AsyncIterator[House]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def look_around(house: House, browser: Browser, window: Window) -> AsyncIterator[Look]:
-    """The same as `look`, in the house."""
+    """Like `look`, but for the `house` fixture's installation."""
     async with looking(browser, house.api.url, house.links, house.scene.doorstep.components.keys, window) as look:
         yield look

@@ -1,4 +1,4 @@
-"""How dead letters come to be in a scene: the receiver refuses for good, each path in its own way."""
+"""Creates dead letters in a scene: the receiver fails permanently, with a different status for each path."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.support.scene import Scene, until
 
 LETTERS = "/console/dead-letters"
 REFUSALS = {"/crm": 401, "/shop": 404, "/erp": 422}
-"""What each answers: three causes."""
+"""The status that each path answers, which gives three causes."""
 ALL = DeadLetterFilter()
 PAYLOAD = b'{"order":7,"price":1.10}'
 
 
 async def refuse(scene: Scene) -> None:
-    """From now on, until `scene.receiver.says` otherwise."""
+    """Let the receiver refuse every request until `scene.receiver.says` changes this."""
     scene.receiver.answer = lambda request: Answer(REFUSALS.get(request.path, 400))
 
 
 async def die(
     scene: Scene, count: int = 1, path: str = "/crm", event_type: str = "order.paid", payload: bytes = PAYLOAD
 ) -> list[Delivery]:
-    """So many more dead letters of one cause; the newest first."""
+    """Create this many dead letters with one cause; returns them newest first."""
     await refuse(scene)
     endpoint = await endpoint_at(scene, path)
     before = await scene.count(DeliveryState.DEAD)
@@ -51,7 +51,7 @@ async def letters(scene: Scene, wanted: DeadLetterFilter = ALL) -> list[Delivery
 
 
 async def three_causes(scene: Scene) -> None:
-    """142 dead letters that died of three causes."""
+    """Create 142 dead letters with three different causes."""
     for path, count in zip(REFUSALS, (100, 40, 2)):
         await die(scene, count, path)
 

@@ -1,4 +1,4 @@
-"""Endpoints in a scene, and what the console shows of them."""
+"""Endpoints in a scene, and helpers that read the console's pages about them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def page_of(endpoint: Endpoint) -> str:
 
 
 def names_in(shown: Shown) -> list[str]:
-    """The endpoints of the list, in its order."""
+    """The endpoint names in the list, in order."""
     return [html.unescape(one) for one in re.findall(r'<td class="name"><a [^>]*>(.*?)</a>', shown.source)]
 
 
@@ -28,13 +28,13 @@ async def stored(scene: Scene, endpoint: Endpoint) -> Endpoint:
 
 
 async def audited(scene: Scene, action: str) -> str:
-    """The newest line of the audit log about this, as text."""
+    """The newest audit entry for this action, as text."""
     (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, action, None, 10)).items
     return str(line)
 
 
 async def open_circuit(scene: Scene, name: str = "dead-erp") -> Endpoint:
-    """An endpoint whose circuit opened at the first failure."""
+    """An endpoint whose circuit opened on the first failure."""
     scene.receiver.says(503)
     endpoint = await scene.endpoint(f"/{name}", name=name, policy="carrier", circuit=CircuitRules(1, 3_600))
     await scene.send_to(endpoint)
@@ -50,6 +50,6 @@ async def open_circuit(scene: Scene, name: str = "dead-erp") -> Endpoint:
 
 
 async def held(scene: Scene, endpoint: Endpoint, count: int) -> None:
-    """So many deliveries that wait because the endpoint is paused."""
+    """Pause the endpoint and send it this many events, so that their deliveries are held."""
     await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "test")
     await scene.send_to(endpoint, count)

@@ -1,4 +1,4 @@
-"""How alerts come to be in a scene: an endpoint fails for good, or its circuit opens."""
+"""Creates alerts in a scene: an endpoint fails permanently, or its circuit opens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALERTS = "/console/alerts"
 
 
 async def fire(scene: Scene, rule: Rule = Rule.DEAD_LETTER, name: str = "erp") -> Alert:
-    """One open alert about an endpoint of this name."""
+    """Create an open alert about an endpoint with this name."""
     endpoint = await failing(scene, rule, name)
     await scene.send_to(endpoint)
 
@@ -39,7 +39,7 @@ async def alerts(scene: Scene, is_open: bool | None = True) -> list[Alert]:
 
 
 async def end(scene: Scene, alert: Alert) -> None:
-    """Turn its rule off: then it is over at once."""
+    """Disable the alert's rule, which closes the alert immediately."""
     desk = scene.doorstep.components.alerts
     await desk.set_rule(DEFAULT_ORG, alert.rule, None, {"enabled": False}, "test")
 

@@ -1,6 +1,6 @@
-"""A house with one of everything that a screen can show: events in all states, endpoints, operations, alerts, people.
+"""Builds a "house": an installation with one of everything that a screen can show, from events in all states to people.
 
-`Words` says what stands in the fields that people and receivers fill; those of `HostileWords` are to be feared.
+`Words` supplies the text for fields that people and receivers fill in. `HostileWords` supplies dangerous text instead.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ Json = dict[str, Any]
 
 
 class Words:
-    """Harmless ones."""
+    """Supplies harmless text."""
 
     def __init__(self) -> None:
         self.planted: list[tuple[str, str]] = []
-        """Each field with what was put there."""
+        """Each field with a text that was put there."""
 
     def names(self, field: str, length_max: int = 200, count_max: int = 1_000) -> list[str]:
-        """Texts for as many things as it takes to have them all, or as there can be; two at least."""
+        """At least two texts of at most `length_max` characters each. Up to `count_max` texts, all words are used."""
         return self._planted(field, [f"{field} {place}" for place in (1, 2)])
 
     def codes(self, field: str, length_max: int = 100, count_max: int = 1_000) -> list[str]:
-        """The same for fields that take printable ASCII alone."""
+        """Like `names`, for fields that accept only printable ASCII."""
         return self._planted(field, [f"{field.upper()}_{place}" for place in (1, 2)])
 
     def all(self, field: str) -> list[str]:
-        """All texts at once, for fields that take any amount."""
+        """All texts in one list, for fields that accept any amount of text."""
         return self._planted(field, [f"{field} a", f"{field} b"])
 
     def _planted(self, field: str, texts: list[str]) -> list[str]:
@@ -65,12 +65,12 @@ class HostileWords(Words):
 
 
 def _spread(texts: list[str], count_max: int) -> list[str]:
-    """No more than so many of them, from the first to the last."""
+    """At most this many of the texts, evenly spread from first to last."""
     return texts[:: -(-len(texts) // count_max)]
 
 
 class TamedWords(HostileWords):
-    """As many and as long as the hostile ones, of letters alone."""
+    """As many texts as the hostile ones, of the same length, but made only of letters and digits."""
 
     def _planted(self, field: str, texts: list[str]) -> list[str]:
         return super()._planted(field, [re.sub(r"[^0-9A-Za-z]", "x", text) for text in texts])
@@ -82,11 +82,11 @@ class House(NamedTuple):
     links: SignInLinks
     words: Words
     ids: Mapping[str, list[str]]
-    """By the names that paths have for them."""
+    """Keyed by the parameter names in the page paths."""
 
     def path(self, page: Page, place: int = 0) -> str:
-        """A page with ids of this house in its path."""
-        path = page.path.replace("{entity_id}/gates", "g1/gates")  # the only one that waits at a gate
+        """The path of a page, with ids from this house."""
+        path = page.path.replace("{entity_id}/gates", "g1/gates")  # the only entity that waits at a gate
         return re.sub(r"\{(\w+)(:\w+)?\}", lambda found: self._id(found[1], place), path)
 
     def _id(self, name: str, place: int) -> str:
@@ -94,12 +94,13 @@ class House(NamedTuple):
         return self.ids[name][place % len(self.ids[name])]
 
     def unknown(self, page: Page) -> str:
-        """The same page with ids of nothing."""
+        """The path of a page, with ids that do not exist."""
         path = re.sub(r"\{(\w+_id|pipeline)\}", lambda _: str(uuid4()), page.path)
         return self.path(page._replace(path=path))
 
     async def visitor(self, role: Role = Role.ADMIN, org: str | None = None) -> Console:
-        """Somebody of this role who has signed in; of an organization of their own, if that is named."""
+        """A session of a signed-in user with this role; if `org` is given, the user is the admin of a new
+        organization."""
         keyring, key = self.scene.doorstep.components.keys, None
         if org is not None:
             caller = (await keyring.keys(DEFAULT_ORG))[0]
@@ -107,13 +108,13 @@ class House(NamedTuple):
         else:
             _, key = await keyring.create(DEFAULT_ORG, f"a {role}", role, "test")
         visitor = await Console(self.api.url).sign_in(key)
-        await visitor.get("/console/settings/target")  # which shows its form, and so the token, to every role
+        await visitor.get("/console/settings/target")  # its form, and so the CSRF token, is shown to every role
         return visitor
 
 
 @asynccontextmanager
 async def built(database_url: str, words: Words | None = None) -> AsyncIterator[House]:
-    """An empty house, or one that is furnished with these words."""
+    """A house without data, or one furnished with these words."""
     async with receiving() as receiver:
         scene = Scene(database_url, receiver)
         protocols = Protocols(scene)
@@ -158,7 +159,7 @@ class _Furnisher:
         }
 
     def _answer(self) -> Callable[[Request], Answer]:
-        """The receiver of /dead refuses for good and at length; the others are down for a while."""
+        """The receiver at /dead refuses permanently with a long body; the others are temporarily down."""
         body = "\n".join(self._words.all("response body")).encode()
         headers = tuple(
             f"x-said-{place}: {text}" for place, text in enumerate(self._words.codes("response header", 2_000))
@@ -166,7 +167,7 @@ class _Furnisher:
         return lambda request: Answer(400 if request.path.startswith("/dead") else 503, headers, body)
 
     async def _endpoints(self) -> tuple[list[str], list[str], list[str]]:
-        """Those that refuse, those that are down, and those that take batches."""
+        """Creates endpoints that refuse, endpoints that are down, and endpoints that take batches."""
         names = self._words.names("endpoint name")
         policies = self._words.names("policy name")
         made = await together(
@@ -192,7 +193,7 @@ class _Furnisher:
         return ids[1::2], ids[0::2], [str(carrier["endpoint_id"])]
 
     async def _events(self, endpoint_ids: list[str], state: str, event_type: str = "order.paid") -> list[Json]:
-        """One event for each of these endpoints, when it has come to this state."""
+        """Creates one event for each of these endpoints, and waits until all of them are in this state."""
         texts = self._words.all(f"payload of {event_type}, {state}")
         metadata = self._words.names(f"metadata of {event_type}, {state}", 4_000, 3)
         keys = self._words.codes(f"ordering key of {event_type}, {state}", 250, 3)
@@ -212,13 +213,13 @@ class _Furnisher:
         )
 
     async def _others(self) -> None:
-        """One that is delivered to nobody, and one that waits for its time."""
+        """Creates one event without deliveries, and one that is scheduled for later."""
         await self._post("/v1/events", {"event_type": "inbox.only", "payload": 1})
         later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
         await self._post("/v1/events", {"event_type": "inbox.later", "payload": 1, "deliver_at": later})
 
     async def _entities(self) -> dict[str, list[str]]:
-        """One that failed, with a long reason; one that waits at its gate."""
+        """Creates entities that failed, with long reasons, and one that waits at its gate."""
         data = {"texts": self._words.all("data")}
         reasons, codes = self._words.names("error reason"), self._words.codes("error code", 60)
 
@@ -250,7 +251,8 @@ class _Furnisher:
         return {"bulk_id": [str(one["bulk_id"]) for one in made]}
 
     async def _arrangements(self, endpoint_ids: list[str]) -> dict[str, list[str]]:
-        """What can be arranged about alerts; and endpoints that are paused, each for a reason."""
+        """Creates silences, channels and other alert configuration, and endpoints that are paused, each with a
+        reason."""
         until_at = (datetime.now(UTC) + timedelta(days=1)).isoformat()
         silences = await together(
             self._post("/v1/silences", {"until_at": until_at, "rule": "oldest_due", "reason": reason})
@@ -293,7 +295,7 @@ class _Furnisher:
 
 
 async def together(calls: Iterable[Awaitable[Json]]) -> list[Json]:
-    """A few at a time, in their order."""
+    """Run the calls with limited concurrency; return their results in order."""
     gate = asyncio.Semaphore(8)
 
     async def one(call: Awaitable[Json]) -> Json:

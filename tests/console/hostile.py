@@ -1,6 +1,6 @@
-"""Several hundred texts that would do harm wherever a page took them for anything but text.
+"""Several hundred texts that would do harm if a page treated them as anything but text.
 
-Whatever runs because of them sets `window.__pwned`; whatever is loaded because of them comes from evil.example.
+Any script in them sets `window.__pwned`; any resource in them would be loaded from evil.example.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _all() -> Iterator[str]:
 
 
 def _numbered(texts: Iterable[str]) -> tuple[str, ...]:
-    """Each of its own, so that it is known which one was seen."""
+    """Number the texts, so that a test can tell which one it saw."""
     numbers = count(1)
     return tuple(f"{text}¶{next(numbers)}" for text in texts)
 
@@ -135,7 +135,7 @@ HOSTILE = _numbered(_all())
 
 
 def packed(length_max: int, texts: Iterable[str] = HOSTILE) -> list[str]:
-    """All of them in as few texts of that length as they fit into, one after the other."""
+    """Join all texts, in order, into as few strings of this length as possible."""
     packs = [""]
     for text in texts:
         if len(packs[-1]) + len(text) > length_max:
@@ -145,6 +145,6 @@ def packed(length_max: int, texts: Iterable[str] = HOSTILE) -> list[str]:
 
 
 def printable_ascii(texts: Iterable[str] = HOSTILE) -> list[str]:
-    """Those that fields of programs take: codes, keys, headers."""
+    """The texts that machine-read fields accept: codes, keys, headers."""
     plain = (text.replace("¶", "~") for text in texts)
     return [text for text in plain if text.isascii() and text.isprintable()]

@@ -1,4 +1,4 @@
-"""What a page is made of: its elements with their attributes, read as a browser would."""
+"""The structure of a page: its elements with their attributes, parsed as a browser would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Element(NamedTuple):
     tag: str
     attributes: dict[str, str]
     form: int
-    """The number of the form that it is in; 0 for none."""
+    """The number of the form that contains the element; 0 if none does."""
 
 
 class _Reader(HTMLParser):
@@ -39,11 +39,12 @@ def elements(source: str) -> list[Element]:
 
 
 def shapes(source: str) -> set[tuple[str, str]]:
-    """Every pair of an element and one of its attributes; an element without any has an empty one."""
+    """Every pair of an element and one of its attributes; an element without attributes yields a pair with an empty
+    name."""
     return {(one.tag, name) for one in elements(source) for name in one.attributes or [""]}
 
 
 def fields_of(source: str) -> list[str]:
-    """The names of all that can be filled in, but for what every form of the console carries."""
+    """The names of all form fields, except the CSRF token that every form of the console contains."""
     names = {one.attributes["name"] for one in elements(source) if one.form and one.attributes.get("name")}
     return sorted(names - {"csrf"})

@@ -1,4 +1,4 @@
-"""How deliveries come to wait for a retry in a scene."""
+"""Creates deliveries in a scene that wait for a retry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUEUE = "/console/retry-queue"
 
 
 async def failing(scene: Scene, count: int, name: str = "dead-erp") -> list[Delivery]:
-    """So many deliveries that failed once and wait for an hour."""
+    """Create this many deliveries that failed once and are retried after an hour."""
     scene.receiver.says(503)
     endpoint = await scene.endpoint(name=name, policy="carrier")
     await scene.send_to(endpoint, count)

@@ -1,4 +1,4 @@
-"""What a live part of a page does by itself every few seconds, at once."""
+"""Triggers immediately the refresh that a live page part otherwise does every few seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from playwright.async_api import Page
 
 
 async def refreshed(page: Page) -> None:
-    """Also while rows are ticked. The answer is in its place when this returns."""
+    """Refresh even while rows are selected. When this returns, the page shows the new content."""
     async with page.expect_response(lambda answer: "hx-request" in answer.request.headers):
         await page.evaluate("htmx.trigger(document.getElementById('live'), 'doorstep:refresh')")
     await page.locator("#live:not(.htmx-request)").wait_for()

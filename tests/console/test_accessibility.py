@@ -1,4 +1,4 @@
-"""No screen breaks a rule of accessibility that axe-core knows: in both themes, empty and full, wide and narrow."""
+"""No screen violates an accessibility rule of axe-core: in both themes, empty and full, wide and narrow."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SCREENS = [page for page in all_pages() if page.method == "GET" and not page.pat
 PLAIN = [page for page in SCREENS if "{" not in page.path]
 WIDE, NARROW, NARROWEST = 1360, 390, 320
 STANDING_STILL = "() => document.querySelector('[data-live]')?.removeAttribute('data-live')"
-"""A refresh could take away what is too broad before it was seen."""
+"""Stops refreshes, because one could remove an element that is too wide before the test sees it."""
 AXE = Axe()
 RUN = "options => axe.run(document, {...options, resultTypes: ['violations']}).then(results => results.violations)"
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 COLOUR_RULES = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
-"""All that another theme can break: it changes no element, and no place."""
+"""The only rules that a second theme can violate, because a theme changes neither elements nor positions."""
 WRONG = (
     "/console/events/00000000-0000-0000-0000-000000000000",
     "/console/retry-queue?endpoint_id=nonsense",
@@ -36,7 +36,7 @@ WRONG = (
 
 
 async def violations(tab: Tab, *themes: str) -> list[str]:
-    """In both themes, unless one is named; each with its rule, what it is about, and where."""
+    """Violations in both themes, or in the themes named; each with its rule, its description and its elements."""
     found = []
     await tab.evaluate(AXE.axe_script)
     for number, theme in enumerate(themes or ("light", "dark")):
@@ -48,20 +48,20 @@ async def violations(tab: Tab, *themes: str) -> list[str]:
 
 
 def chosen(house: House, page: Page) -> str:
-    """With everything chosen, where a page asks a question about what was chosen."""
+    """A page's path; if the page asks for confirmation of an action on selected items, all items are selected."""
     return f"{house.path(page)}?all=yes"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def tab(house: House, browser: Browser) -> AsyncIterator[Tab]:
-    """One for all screens; signed in as an admin."""
+    """One tab for all screens, signed in as an admin."""
     async with looking(browser, house.api.url, house.links, house.scene.doorstep.components.keys) as look:
         yield await look("/console")
 
 
 @pytest.fixture
 def look_around() -> None:
-    """Named, so that these tests run on one store."""
+    """Overrides the fixture; requesting it by name makes these tests run on one store."""
 
 
 async def test_a_screen_has_no_violation_wide_or_narrow_and_does_not_scroll_sideways(
@@ -92,7 +92,8 @@ async def test_the_letters_of_one_cause_can_be_read_on_a_narrow_screen(
 
 
 async def _fits(tab: Tab, *widths: int) -> None:
-    """No page is broader than the screen; what is, as tables are, scrolls by itself. Charts take a moment to follow."""
+    """No page is wider than the screen; wide parts such as tables scroll separately. Charts resize after a short
+    delay."""
     for width in widths:
         await tab.set_viewport_size({"width": width, "height": 850})
         await tab.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
@@ -145,7 +146,7 @@ async def test_the_page_to_sign_in_has_no_violation(look_around: None, house: Ho
     await tab.context.close()
 
 
-# -- a house without anything -----------------------------------------------------------------------------------------
+# -- an empty house ---------------------------------------------------------------------------------------------------
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -166,7 +167,7 @@ async def test_a_screen_that_has_nothing_to_show_has_no_violation(bare: Tab, sub
 
 
 async def test_a_violation_would_be_found(browser: Browser) -> None:
-    """Else the tests above could not fail."""
+    """If this failed, the tests above could never fail."""
     tab = await browser.new_page()
     await tab.set_content(
         '<html><body><img src="x"><input><p style="color:#ddd;background:#fff">pale</p></body></html>'

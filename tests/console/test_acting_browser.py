@@ -1,4 +1,4 @@
-"""What is done from a list is done once, and without losing one's place in it."""
+"""An action started from a list runs only once, and the user keeps their place in the list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOLD, BOXES = "#told", "input[data-row]"
 
 
 def posts_of(page: Page) -> list[str]:
-    """The forms that this page sends from now on."""
+    """Record the URLs of all forms that this page submits from now on."""
     sent: list[str] = []
 
     def on_request(request: Request) -> None:
@@ -28,7 +28,7 @@ def posts_of(page: Page) -> list[str]:
 
 
 async def slow(page: Page, pattern: str) -> asyncio.Event:
-    """Holds back what is sent there until the event is set."""
+    """Delay requests that match the pattern until the returned event is set."""
     gate = asyncio.Event()
 
     async def held(route: Route) -> None:
@@ -47,7 +47,7 @@ def row_of(delivery: Delivery) -> str:
     return f"row-{delivery.delivery_id}"
 
 
-# -- one row after the other ------------------------------------------------------------------------------------------
+# -- acting on rows one after the other -------------------------------------------------------------------------------
 
 
 async def test_rows_are_retried_one_after_the_other_by_keyboard_and_place_and_ticks_stay(
@@ -62,7 +62,7 @@ async def test_rows_are_retried_one_after_the_other_by_keyboard_and_place_and_ti
         async with page.expect_response(lambda answer: answer.request.method == "POST"):
             await page.keyboard.press("r")
         await expect(page.locator(TOLD)).to_have_text("The delivery is retried now.")
-        await expect(page.locator(f"#{row_of(delivery)}")).to_contain_text("1 / 3")  # and moves down
+        await expect(page.locator(f"#{row_of(delivery)}")).to_contain_text("1 / 3")  # the row also moves down
     assert await page.evaluate("window.loadedOnce") is True
     tick = page.locator(f"#tick-{third.delivery_id}")
     last = page.locator("tr[data-open]").last
@@ -91,7 +91,7 @@ async def test_where_a_row_has_left_the_list_the_keys_go_on_with_the_one_that_to
         await scene.until_state(delivery, DeliveryState.DELIVERED)
         await page.keyboard.press(".")
         await expect(page.locator(f"#{row_of(delivery)}")).to_have_count(0)
-        await page.keyboard.press("r")  # is for no row, and for nothing else
+        await page.keyboard.press("r")  # affects no row and nothing else
     await page.keyboard.press("j")
     assert await focused(page) == row_of(third)
     assert await page.locator("dialog[open]").count() == 0
@@ -154,7 +154,7 @@ async def test_a_list_that_cannot_be_had_after_an_act_keeps_what_it_has(scene: S
     await expect(page.locator(f"#{row_of(delivery)}")).to_be_visible()
 
 
-# -- once -------------------------------------------------------------------------------------------------------------
+# -- each action runs once --------------------------------------------------------------------------------------------
 
 
 async def test_a_second_click_sends_nothing_more_until_the_answer_is_there(scene: Scene, look: Look) -> None:
@@ -202,7 +202,7 @@ async def test_an_answer_that_was_under_way_when_a_row_was_ticked_does_not_chang
     page = await look(QUEUE)
     gate = await slow(page, f"**{QUEUE}")
     async with page.expect_request(lambda request: "hx-request" in request.headers):
-        pass  # of itself, after three seconds
+        pass  # automatically, after three seconds
     await page.locator(BOXES).first.check()
     await failing(scene, 1, "other-erp")
     async with page.expect_response(lambda answer: "hx-request" in answer.request.headers):

@@ -1,4 +1,5 @@
-"""Alerts as an operator uses them in a browser: one fires and is acknowledged, a rule changes, a channel is tried."""
+"""Alerts as an operator uses them in a browser: an alert fires and is acknowledged, a rule changes, a channel is
+tested."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ async def test_a_threshold_is_changed_in_a_dialog_and_counts(scene: Scene, look:
     rule = await rule_of(scene, Rule.DEAD_LETTERS)
     assert rule is not None and rule.threshold == 0
 
-    await fire(scene)  # one dead letter is more than none
+    await fire(scene)  # one dead letter exceeds a threshold of none
     page = await look(f"{ALERTS}?rule=dead_letters")
     await expect(page.get_by_role("link", name="1 dead letters")).to_be_visible()
 

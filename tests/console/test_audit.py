@@ -1,4 +1,4 @@
-"""R12: who did what to which things is told by name, with the ways there; and nobody reads the names of others."""
+"""R12: the console shows who did what to what, by name and with links; no organization sees another's names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _LETTERS = Selection(letters=DeadLetterFilter())
 
 
 async def under_way(scene: Scene, actor: str) -> UUID:
-    """An event whose delivery somebody has skipped, while others are retried in bulk: two at once, then one a minute."""
+    """An event whose delivery was skipped, while other deliveries are retried in bulk: two immediately, then one a
+    minute."""
     scene.receiver.says(503)
     await scene.endpoint(policy=RetryPolicy((600.0,)))
     first, *others = [await scene.until_tried(await scene.send()) for _ in range(4)]

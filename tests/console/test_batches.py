@@ -1,4 +1,5 @@
-"""Batches on pages: found by status, read with what the carrier said, and resubmitted by whoever may."""
+"""Batch pages: batches are found by status, shown with the carrier's answer, and resubmitted by users with
+permission."""
 
 from __future__ import annotations
 

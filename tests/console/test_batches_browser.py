@@ -1,4 +1,4 @@
-"""A batch that the carrier refused, as an operator looks after it: from the click to the carrier and back."""
+"""How an operator handles a batch that the carrier refused: from the click to the carrier and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts: the legend and the text for whoever cannot see them tell the latest values, and axes are marked as people count."""
+"""Charts: the legend and the text for screen readers give the latest values, and axis marks use natural steps."""
 
 from __future__ import annotations
 

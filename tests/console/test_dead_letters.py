@@ -1,4 +1,4 @@
-"""R7.4: the dead letters over HTTP, as somebody without scripts sees them."""
+"""R7.4: the dead letters over HTTP, as a user without scripts sees them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTHING = "No failed events. All integrations healthy."
 
 
 def rows_of(shown: Shown) -> list[str]:
-    """The rows of the table, as they read."""
+    """The visible text of each table row."""
     found = re.findall(r'<tr id="row-.*?</tr>', shown.source, re.DOTALL)
     return [shown._replace(source=one).text for one in found]
 
@@ -41,7 +41,7 @@ async def cause_of(scene: Scene, path: str) -> str:
     return f"{letter.cause:016x}"
 
 
-# -- what is shown -------------------------------------------------------------------------------------------
+# -- contents ------------------------------------------------------------------------------------------------
 
 
 async def test_142_dead_letters_read_as_three_causes(scene: Scene, console: Console) -> None:
@@ -132,7 +132,7 @@ async def test_a_long_list_has_pages(scene: Scene, console: Console) -> None:
     assert [len(rows_of(one)) for one in (first, second)] == [50, 10]
 
 
-# -- acts ----------------------------------------------------------------------------------------------------
+# -- actions -------------------------------------------------------------------------------------------------
 
 
 async def test_a_cause_is_retried_with_a_canary_at_a_rate_and_its_progress_is_seen(
@@ -160,7 +160,7 @@ async def test_a_cause_is_retried_with_a_canary_at_a_rate_and_its_progress_is_se
 
 
 async def _revived(scene: Scene, console: Console) -> None:
-    """Until the strip says that all three arrived; what is retried waits for some seconds, which are leapt over."""
+    """Wait until the progress strip reports that all three succeeded; the clock skips the delays before each retry."""
 
     async def told() -> bool:
         scene.leap(1)
@@ -268,7 +268,7 @@ async def test_an_export_of_nothing_is_an_empty_file(console: Console) -> None:
     assert (await console.get(f"{LETTERS}/export?format=xls")).status == 422
 
 
-# -- who may -------------------------------------------------------------------------------------------------
+# -- permissions ---------------------------------------------------------------------------------------------
 
 
 async def test_a_viewer_sees_everything_and_no_action(scene: Scene, viewer: Console) -> None:

@@ -65,7 +65,8 @@ async def test_142_letters_are_three_groups_and_one_is_retried_with_a_canary_in_
 
 
 async def _carried_out(scene: Scene) -> None:
-    """What is retried waits for some seconds, first the canary, then the others: they are leapt over."""
+    """Wait until the bulk operation has finished. The clock skips the delays before the canary and before the other
+    retries."""
 
     async def finished() -> bool:
         (bulk,) = (await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items
@@ -87,7 +88,7 @@ async def test_a_range_is_ticked_with_shift_and_deleted_with_a_reason(scene: Sce
     question = page.get_by_role("dialog")
     await expect(question).to_contain_text("Delete 3 deliveries?")
     await question.get_by_role("button", name="Delete 3").click()
-    await expect(question).to_be_visible()  # not without a reason
+    await expect(question).to_be_visible()  # a reason is required
     await question.get_by_label("Reason").fill("they were tests")
     await question.get_by_role("button", name="Delete 3").click()
     await page.wait_for_url(re.compile("/console/bulk/"))
@@ -164,10 +165,10 @@ async def test_the_list_refreshes_itself_and_keeps_what_is_ticked(scene: Scene, 
     page = await look(ROWS)
     await page.get_by_label("Event type").fill("typed, not sent")
     await die(scene)
-    await expect(rows(page)).to_have_count(2)  # by itself
+    await expect(rows(page)).to_have_count(2)  # automatically
     await page.locator(f"#tick-{first.delivery_id}").check()
     (newest,) = await die(scene)
-    await page.locator(f"#tick-{first.delivery_id}").press(".")  # even though rows are ticked
+    await page.locator(f"#tick-{first.delivery_id}").press(".")  # even though rows are selected
     await expect(page.locator(f"#row-{newest.delivery_id}")).to_be_visible()
     await expect(page.locator(f"#tick-{first.delivery_id}")).to_be_checked()
     await expect(page.locator(f"#tick-{first.delivery_id}")).to_be_focused()
@@ -206,7 +207,7 @@ async def test_an_export_is_a_file_with_the_letters_of_the_filter(scene: Scene, 
 
 
 async def test_hostile_words_are_only_words(scene: Scene, look: Look) -> None:
-    """In the reason of a death and in a payload; `look` watches for scripts and for what they would do."""
+    """Hostile text is in the failure reason and in a payload; `look` detects scripts that run and their effects."""
 
     def refusing(doorstep: Doorstep) -> None:
         @doorstep.handler("*", name="hostile")
@@ -214,7 +215,7 @@ async def test_hostile_words_are_only_words(scene: Scene, look: Look) -> None:
             raise Permanent("REFUSED", HOSTILE[event.json()["n"]])
 
     other = await scene.open(refusing)
-    for number in range(len(HOSTILE)):  # not the same words in both: a payload's own are cut out of a reason
+    for number in range(len(HOSTILE)):  # never the same text in both: words of the payload are redacted from a reason
         await other.send("order.paid", {"n": number, "words": HOSTILE[number - 1]})
 
     async def dead() -> bool:

@@ -1,4 +1,5 @@
-"""Endpoints are created and changed over HTTP: the secret once, wrong input kept, two editors told apart."""
+"""Endpoints are created and edited over HTTP: the secret is shown once, invalid input is kept, and edit conflicts are
+detected."""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ async def test_two_editors_do_not_overwrite_each_other(scene: Scene, console: Co
 
 
 def entered_in(form: Shown) -> dict[str, object]:
-    """What a browser would send of the form as it is."""
+    """The fields that a browser would submit if the form were left unchanged."""
     inputs = re.findall(r'<input id="([^"]*)" name="\1" type="(?:text|number)" value="([^"]*)"', form.source)
     areas = re.findall(r'<textarea id="([^"]*)"[^>]*>\n(.*?)</textarea>', form.source, re.DOTALL)
     chosen = re.findall(r'<select id="([^"]*)".*?<option value="([^"]*)" selected', form.source, re.DOTALL)

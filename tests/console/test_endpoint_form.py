@@ -1,4 +1,4 @@
-"""The form of an endpoint: what it shows is what it reads back, and what nobody touched is not changed."""
+"""The endpoint form reads back exactly what it shows, and fields that the user did not edit stay unchanged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FULL = EndpointForm(
 
 
 def fields(form: EndpointForm, **changed: str) -> Fields:
-    """What a browser sends of the form as it is shown, but for what was changed."""
+    """The fields that a browser submits if only `changed` was edited."""
     return Fields((texts_of(form) | changed).items())
 
 
@@ -153,13 +153,13 @@ def test_an_error_of_the_engine_is_shown_at_the_input_that_it_is_about(field: st
     [
         (
             BUILT_IN["standard"],
-            "At once, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Delays vary by 10%.",
+            "Immediately, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Delays vary by 10%.",
         ),
         (BUILT_IN["manual"], "One attempt. Failures are not retried automatically; they wait for an operator."),
         (BUILT_IN["pipeline"], "3 attempts, one right after another."),
         (
             RetryPolicy((2,), jitter=0, deadline_seconds=3_600),
-            "At once, then after 2 s: 2 attempts within 2 s. No attempt later than 1 h after the event was due.",
+            "Immediately, then after 2 s: 2 attempts within 2 s. No attempt later than 1 h after the event was due.",
         ),
     ],
     ids=lambda value: value.name if isinstance(value, RetryPolicy) else "",

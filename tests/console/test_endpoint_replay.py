@@ -1,4 +1,4 @@
-"""A replay to an endpoint over HTTP: what is replayed is what was counted, and shown."""
+"""A replay to an endpoint over HTTP: it replays exactly the events that were counted and shown."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ async def bulks(scene: Scene) -> list[Bulk]:
 
 
 def hidden(shown: Shown) -> dict[str, object]:
-    """What the form of a page sends by itself."""
+    """The hidden fields that a browser submits with the page's form."""
     found = [one.attributes for one in elements(shown.source) if is_hidden(one)]
     return {one["name"]: one["value"] for one in found}
 
 
 def entered(shown: Shown) -> dict[str, str]:
-    """What can be changed in its form."""
+    """The editable fields of the page's form."""
     found = [one for one in elements(shown.source) if one.tag in ("input", "select") and "name" in one.attributes]
     return {one.attributes["name"]: one.attributes.get("value", "") for one in found if not is_hidden(one)}
 

@@ -1,4 +1,4 @@
-"""The endpoints over HTTP, as somebody without scripts sees them: the list, and the page of one."""
+"""The endpoints over HTTP, as a user without scripts sees them: the list, and the page of one endpoint."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_filter_that_cannot_be_used_is_a_page_that_says_so(console: Cons
             assert query.partition("=")[0] in shown.text
 
 
-# -- the page of one -----------------------------------------------------------------------------------------------
+# -- the page of one endpoint --------------------------------------------------------------------------------------
 
 
 async def test_the_page_tells_figures_target_circuit_policy_and_settings(scene: Scene, console: Console) -> None:
@@ -106,7 +106,7 @@ async def test_the_page_tells_figures_target_circuit_policy_and_settings(scene: 
         "Success rate 100%",
         "Target over 30 days met",
         "Circuit closed",
-        "quick (endpoint) At once, then after 5 s, 30 s and 5 min: 4 attempts",
+        "quick (endpoint) Immediately, then after 5 s, 30 s and 5 min: 4 attempts",
         "Event types order.*",
         "Attempts per second 5",
         "Headers X-Tenant",
@@ -143,7 +143,7 @@ async def test_unknown_endpoints_and_those_of_others_are_not_found(scene: Scene,
     assert (await console.get(f"{page_of(endpoint)}?range=2h")).status == 422
 
 
-# -- who may, and what is text -------------------------------------------------------------------------------------
+# -- permissions and escaping --------------------------------------------------------------------------------------
 
 
 async def test_a_viewer_sees_everything_and_can_do_nothing(scene: Scene, viewer: Console) -> None:

@@ -20,7 +20,7 @@ from tests.support.scene import Scene, until
 
 
 def verified(request: Request, secret: str) -> bool:
-    """Whether a receiver that knows nothing of Doorstep takes it for genuine."""
+    """Whether an independent webhook library accepts the request's signature."""
     try:
         Webhook(secret).verify(request.body, request.headers)
     except WebhookVerificationError:
@@ -29,7 +29,7 @@ def verified(request: Request, secret: str) -> bool:
 
 
 async def ask(page: Page, label: str) -> None:
-    """Open a question over the page."""
+    """Open a confirmation dialog over the page."""
     await page.locator("main .actions").get_by_role("link", name=label, exact=True).click()
     await expect(page.get_by_role("dialog")).to_be_visible()
 
@@ -75,7 +75,7 @@ async def test_from_a_new_endpoint_to_its_first_delivery_and_a_pause_that_ends_a
     await scene.send_to(endpoint, 3)
     await expect(page.locator(".figures")).to_contain_text("Waiting now3")
     await scene.send_to(await scene.endpoint("/another"))
-    await scene.until_received(2)  # the dispatcher has passed by, and left alone what is paused
+    await scene.until_received(2)  # the dispatcher has run, and left the paused endpoint's deliveries alone
     assert [one.path for one in scene.receiver.requests] == ["/shop", "/another"]
 
     await ask(page, "Resume")
@@ -109,7 +109,7 @@ async def test_during_a_rotation_old_and_new_secret_both_verify(scene: Scene, lo
     assert verified(scene.receiver.requests[0], new)
     await page.goto(page_of(endpoint))
     await ask(page, "New secret")
-    await page.get_by_label("The old secret expires").select_option("at once")
+    await page.get_by_label("The old secret expires").select_option("immediately")
     await answer(page, "Create a new secret")
     newest = await page.locator("#secret").inner_text()
     await scene.send_to(endpoint)

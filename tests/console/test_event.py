@@ -1,4 +1,4 @@
-"""The page of an event: everything that is known of it, in every state, and what can be done about it."""
+"""The page of an event: everything known about the event, in every state, and the actions that are possible on it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def a_dead_one(scene: Scene, **fields: Any) -> Delivery:
 
 
 async def a_waiting_one(scene: Scene) -> Delivery:
-    """Failed once, to be retried in ten minutes."""
+    """A delivery that failed once and is retried in ten minutes."""
     scene.receiver.says(503)
     await scene.endpoint(name="shop", policy=LATER)
     delivery = await scene.until_tried(await scene.send())
@@ -61,7 +61,7 @@ async def page_of(console: Console, delivery: Delivery) -> Shown:
     return shown
 
 
-# -- what it shows -----------------------------------------------------------------------------------------
+# -- contents ----------------------------------------------------------------------------------------------
 
 
 async def test_a_failed_event_shows_each_attempt_with_its_request_and_its_response(
@@ -230,7 +230,7 @@ async def test_endpoints_that_did_not_get_it_are_named_with_the_reason(scene: Sc
     assert "latecomer It was created after the event." in shown.text
 
 
-# -- why it waits ------------------------------------------------------------------------------------------
+# -- reasons for waiting -----------------------------------------------------------------------------------
 
 
 async def test_a_paused_endpoint_is_the_reason_for_waiting(scene: Scene, console: Console) -> None:
@@ -287,7 +287,7 @@ async def test_an_event_behind_another_with_its_ordering_key_says_so(scene: Scen
 
 
 async def test_an_event_in_the_outbox_says_so_and_nothing_can_be_done_to_it_there(database_url: str) -> None:
-    """In a Doorstep that is open and does not work, so that nothing takes it out."""
+    """This Doorstep is open but runs no worker, so the event stays in the outbox."""
     settings = Settings(database_url=database_url, secret_key=new_secret_key())
     async with opened(Doorstep(settings)) as doorstep:
         _, key = await doorstep.components.keys.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
@@ -318,7 +318,7 @@ async def opened(doorstep: Doorstep) -> AsyncIterator[Doorstep]:
         await doorstep.close()
 
 
-# -- acts --------------------------------------------------------------------------------------------------
+# -- actions -----------------------------------------------------------------------------------------------
 
 
 async def test_a_waiting_delivery_is_retried_at_once(scene: Scene, console: Console) -> None:
@@ -455,7 +455,7 @@ async def test_a_viewer_sees_everything_and_no_act(scene: Scene, viewer: Console
     assert (await scene.delivery(delivery)).state is DEAD
 
 
-# -- large and strange -------------------------------------------------------------------------------------
+# -- many deliveries and invalid ids -----------------------------------------------------------------------
 
 
 async def test_of_many_deliveries_those_that_need_somebody_come_first_and_all_can_be_reached(

@@ -1,4 +1,4 @@
-"""Events as an operator looks into them: from the list to what a receiver answered, and out of there as a command."""
+"""How an operator examines events: from the list to a receiver's response, and to a command copied from the page."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_every_colour_of_a_life_can_be_seen_and_told_from_the_others(scene
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG defines it, of two colours `rgb(…)`."""
+    """The contrast ratio of two colours `rgb(…)`, as WCAG defines it."""
     darker, lighter = sorted(_luminance(colour) for colour in (one, other))
     return (lighter + 0.05) / (darker + 0.05)
 

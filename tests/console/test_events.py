@@ -1,4 +1,4 @@
-"""The list of events: what it shows, how it is narrowed, how one is found, and how one is sent by hand."""
+"""The list of events: what it shows, how to filter it, how to find one event, and how to send one by hand."""
 
 from __future__ import annotations
 

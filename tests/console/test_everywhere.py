@@ -1,4 +1,4 @@
-"""What holds for every page of the console, whoever wrote it: found in the table of pages, on both stores.
+"""Rules for every page of the console, checked for each entry in the table of pages, on both stores.
 
 Roles are in test_roles.py, hostile texts in test_hostile.py.
 """
@@ -23,14 +23,14 @@ PAGES = all_pages()
 GETS = [page for page in PAGES if page.method == "GET"]
 POSTS = [page for page in PAGES if page.method == "POST"]
 NAMING = [page for page in PAGES if "_id}" in page.path]
-"""Those whose path names something by its id."""
+"""Pages whose path contains an id."""
 FILES = {
     "/console/dead-letters/export",
     "/console/events/{event_id}/payload",
     "/console/deliveries/{delivery_id}/payload",
     "/console/deliveries/{delivery_id}/attempts/{number}/body",
 }
-"""What answers with a file, not with a page."""
+"""Paths that answer with a file, not with an HTML page."""
 RUBBISH = (
     "nonsense", "\0", "'\"<>&;", "-1", "999999999999999999999999", "1e400", "nan", "..%2f..", "\ud800".encode(
         "utf-8", "surrogatepass"), "0001-01-01", "9999-12-31T23:59:59.999999Z", str(uuid4()), "🚪" * 300, "*", "%",
@@ -44,17 +44,17 @@ async def owner(house: House) -> Console:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stranger(house: House) -> Console:
-    """The admin of another organization."""
+    """A session of the admin of another organization."""
     return await house.visitor(org="theirs")
 
 
 async def asked(house: House, visitor: Console, page: Page, path: str) -> Shown:
-    """A form says what a sound one would, so that only the path can be what is refused."""
+    """Request a page; form fields are valid, so that only the path can be the reason for a refusal."""
     said = {"endpoint_id": house.ids["endpoint_id"][0], "reason": "x"}
     return await (visitor.get(path) if page.method == "GET" else visitor.post(path, said))
 
 
-# -- who gets in ------------------------------------------------------------------------------------------------------
+# -- access -----------------------------------------------------------------------------------------------------------
 
 
 async def test_nobody_gets_anything_without_signing_in(house: House, subtests: pytest.Subtests) -> None:
@@ -117,7 +117,7 @@ async def test_a_form_that_another_site_sends_does_nothing_even_with_the_token(
             assert await _traces(house) == before
 
 
-# -- what every page is -----------------------------------------------------------------------------------------------
+# -- rules for every page ---------------------------------------------------------------------------------------------
 
 
 async def test_a_page_keeps_to_the_rules_of_the_console(
@@ -126,7 +126,7 @@ async def test_a_page_keeps_to_the_rules_of_the_console(
     for page in GETS:
         with subtests.test(page=f"{page.method} {page.path}"):
             shown = await owner.get(house.path(page))
-            assert shown.status in (200, 422), shown.text  # a question about nothing is refused
+            assert shown.status in (200, 422), shown.text  # a confirmation for an empty selection is refused
             if page.path in FILES:
                 continue
             found = elements(shown.source)
@@ -212,7 +212,8 @@ async def test_rubbish_in_a_form_is_refused_and_never_breaks(
 
 
 async def _traces(house: House) -> object:
-    """Whatever somebody does leaves a line in the audit log, or another number of deliveries in some state."""
+    """Every action adds a line to the audit log, changes an endpoint, or changes the number of deliveries in some
+    state."""
     store = house.scene.doorstep.components.store
     audit = (await house.api.get("/v1/audit?limit=3")).json["audit"]
     endpoints = (await house.api.get("/v1/endpoints?limit=200")).json["endpoints"]
@@ -220,7 +221,7 @@ async def _traces(house: House) -> object:
 
 
 def _sentence(shown: Shown) -> str:
-    """What a page that found nothing says, without the ids that it was asked for."""
+    """The text of a not-found page, without the ids in the requested path."""
     main = shown.source.partition("<main")[2].partition("</main>")[0]
     words = re.split(r"\W+", Shown(0, "", {}, main).text)
     return " ".join(word for word in words if word not in re.split(r"\W+", shown.path))

@@ -1,6 +1,7 @@
-"""Several hundred hostile texts in every field that a person or a receiver can fill: on every screen they are text.
+"""Several hundred hostile texts in every field that a person or a receiver can fill: every screen shows them as plain
+text.
 
-Over HTTP: no page that shows them has an element or an attribute that it would not have with harmless ones. In
+Over HTTP: no page that shows them has an element or an attribute that it would not have with harmless texts. In
 Chromium: nothing runs, nothing is loaded from elsewhere, and every text can be read as it was written.
 """
 
@@ -30,10 +31,10 @@ from tests.support.migrated_file import copy_migrated
 GETS = [page for page in all_pages() if page.method == "GET"]
 LISTS = [page for page in GETS if "{" not in page.path]
 PLACES = 12
-"""How many things of each kind are looked at over HTTP; in the browser three of them, and everything in lists."""
+"""How many things of each kind are checked over HTTP. The browser tests check three of each kind, and all lists."""
 PAGES_OF_A_LIST = 8
 UNSEEN = {"code", "policy name"}
-"""Of these a page shows only some, or cuts them."""
+"""Fields whose texts a page shows only in part or shortened."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -50,7 +51,7 @@ async def harmless(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ho
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def usual(harmless: House) -> set[tuple[str, str]]:
-    """All that pages are made of, where everybody is kind."""
+    """All elements and attributes of the pages when every text is harmless."""
     visitor = await harmless.visitor()
     found: set[tuple[str, str]] = set()
     for page in GETS:
@@ -83,7 +84,7 @@ async def test_no_text_makes_an_element_or_an_attribute(
 async def test_no_search_and_no_field_of_a_form_gives_back_anything_but_text(
     feared: House, owner: Console, usual: set[tuple[str, str]]
 ) -> None:
-    """What a person typed comes back in the field, in sentences, in links to the next page."""
+    """What a person typed appears again in the field, in sentences, and in links to the next page."""
     texts = [*HOSTILE[::7], "".join(HOSTILE[:40])]
     for page in GETS:
         path = feared.path(page)
@@ -115,14 +116,14 @@ async def test_in_a_browser_nothing_runs_nothing_is_loaded_and_every_text_can_be
 
 
 def _tour(house: House) -> Iterator[str]:
-    """All lists, and three of every thing."""
+    """The paths of all lists, and of three records of each kind."""
     for page in GETS:
         for place in range(3 if "{" in page.path else 1):
             yield _asked(house, page, place)
 
 
 async def _read(tab: Tab, path: str) -> AsyncIterator[str]:
-    """What a page says, and those that follow it in a list; what opens is opened."""
+    """The text of a page and of the pages that follow it in a list, with everything expanded."""
     for _ in range(PAGES_OF_A_LIST):
         if await _is_file(tab, path):
             return
@@ -146,26 +147,26 @@ async def _is_file(tab: Tab, path: str) -> bool:
 
 
 def _asked(house: House, page: Page, place: int) -> str:
-    """With everything chosen, where a page asks a question about what was chosen."""
+    """A page's path; if the page asks for confirmation of an action on selected items, all items are selected."""
     path = house.path(page, place)
     return f"{path}?all=yes" if page.path.rsplit("/", 1)[1] in ("retry", "skip", "resolve", "delete") else path
 
 
 def _foreign(source: str) -> list[str]:
-    """Addresses that lead out of here."""
+    """Links and other URLs that lead away from the console."""
     names = ("href", "src", "action", "formaction", "hx-get", "data-open", "srcdoc", "poster", "data")
     found = (one.attributes[name] for one in elements(source) for name in names if name in one.attributes)
     return [one for one in found if not re.match(r"/(?![/\\])|[#?]|https://github\.com/|$", one)]
 
 
 def _is_in(text: str, seen: str) -> bool:
-    """As it is, or as a JSON text shows it."""
+    """Whether the page shows the text as it is, or escaped as in JSON."""
     ways = (text, json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1])
     return any(_plain(way) in seen for way in ways)
 
 
 def _plain(text: str) -> str:
-    """With single blanks, and without what browsers leave out."""
+    """The text with single spaces, and without characters that browsers drop."""
     return " ".join(text.replace("\0", "").split())
 
 
@@ -174,7 +175,7 @@ def _new_url(folder: Path) -> str:
 
 
 async def test_the_texts_would_do_harm_where_they_are_not_taken_for_text(browser: Browser) -> None:
-    """Else the tests above could not fail. Nothing is asked of any other machine."""
+    """If this failed, the tests above could never fail. No request goes to another machine."""
     at_home = [text for text in HOSTILE if "evil.example" not in text]
     tab = await browser.new_page()
     await tab.set_content(f"<p>{''.join(at_home)}</p>")

@@ -1,4 +1,4 @@
-"""Whoever has no mouse: everything is reached with the keyboard, where one is can be seen, and nothing moves one away."""
+"""Keyboard use: every control can be reached, the focus is always visible, and nothing moves the focus away."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WALKED = ("/console", "/console/retry-queue", "/console/dead-letters", "/console
           "/console/endpoints", "/console/endpoints/new", "/console/alerts", "/console/settings")  # fmt: skip
 STEPS_MAX = 500
 STANDING_STILL = "() => document.querySelector('[data-live]')?.removeAttribute('data-live')"
-"""A refresh would take the marks off what was reached."""
+"""Stops refreshes, because one would remove the marks from the controls that were reached."""
 FOCUSED = """() => {
     const one = document.activeElement;
     one.dataset.reached = "";
@@ -53,7 +53,8 @@ async def test_tab_reaches_everything_in_turn_and_shows_where_it_is(
 
 
 async def _was_reached(act: Locator) -> bool:
-    """Of radio buttons that belong together one is reached, and the arrows lead to the others."""
+    """Whether the focus reached this control. In a group of radio buttons one is enough, because arrow keys reach the
+    others."""
     return bool(
         await act.evaluate(
             """it => "reached" in it.dataset || it.disabled || (it.type === "radio" &&
@@ -105,7 +106,7 @@ async def test_a_dialog_keeps_the_focus_and_gives_it_back(house: House, look_aro
 
 async def test_the_keys_lead_to_every_screen_of_the_menu_and_help_lists_them(house: House, look_around: Look) -> None:
     tab = await look_around("/console/audit", alone=True)
-    await stop_timers(tab)  # the second key may be pressed at any time
+    await stop_timers(tab)  # the second key of a shortcut may follow after any delay
     for link in await tab.locator("nav [data-go]").all():
         key, path = str(await link.get_attribute("data-go")), str(await link.get_attribute("href"))
         await tab.keyboard.press("g")

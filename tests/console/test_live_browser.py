@@ -1,4 +1,5 @@
-"""A part of a page that refreshes itself tells the truth about itself: about answers, sessions and time."""
+"""A page part that refreshes itself reports its state correctly: failed answers, ended sessions and the time of its
+data."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ async def test_coming_back_to_a_page_refreshes_it_unless_rows_are_ticked(scene: 
     page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
     await page.locator("input[data-row]").check()
     await _come_back(page)
-    await page.evaluate("fetch('/console/static/icon.svg')")  # whatever was asked for before it is known by now
+    await page.evaluate("fetch('/console/static/icon.svg')")  # all earlier requests have been seen by now
     assert asked == []
     await page.get_by_role("button", name="Clear selection").click()
     async with page.expect_response(lambda answer: "hx-request" in answer.request.headers):
@@ -91,7 +92,7 @@ async def test_times_are_told_by_the_clock_of_the_server(scene: Scene, look: Loo
     await failing(scene, 1)
     page = await look(alone=True)
     await page.clock.install(time=datetime.now(UTC) + timedelta(hours=2))
-    for path in ("/console/settings/keys", QUEUE):  # one that does not refresh itself, and one that does
+    for path in ("/console/settings/keys", QUEUE):  # one page that does not refresh itself, and one that does
         await page.goto(path)
         await page.clock.run_for(5_500)
         times = await page.locator("main time").all_text_contents()

@@ -1,4 +1,4 @@
-"""What a page says while it waits for its server, when the server is gone, and when it is back."""
+"""What a page shows while it waits for its server, when the server is down, and when it is back."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_server_that_was_killed_is_told_and_when_it_is_back_the_page_goe
 
 
 async def _asks_in_vain(page: Page) -> None:
-    """The page stays, with all that was on it."""
+    """A refresh fails, and the page keeps its content."""
     await page.keyboard.press(".")
     await expect(page.get_by_role("heading", name="Retry queue")).to_be_visible()
     await expect(page.locator(SAYS)).to_contain_text("Could not refresh.")

@@ -1,8 +1,8 @@
-"""No page asks for more than so much, however crowded the store is: never one statement for each row of a list.
+"""No page exceeds a fixed number of statements and rows, however full the store is: never one statement for each row.
 
-The store has 10,000 events, a thousand dead letters of hundreds of causes, and 200 endpoints. How long the pages take
-beside a million is measured by `python -m bench console`. The statements of both SQL stores are the same, so that it is
-enough to count them on one.
+The store has 10,000 events, a thousand dead letters of hundreds of causes, and 200 endpoints. `python -m bench console`
+measures how long the pages take with a million events. The statements of both SQL stores are the same, so it is enough
+to count them on one.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ from tests.console.visiting import Console
 from tests.support.api import listening
 
 STATEMENTS_MAX, ROWS_MAX = 48, 2_500
-"""The dearest is an endpoint's page with 40 to 44: a span of its series is summed in up to three parts (minutes, whole
-hours, minutes), so that it depends on the time of the day. One statement for each row of a list would be 24 more."""
+"""The most expensive page is an endpoint's, with 40 to 44 statements. The number depends on the time of day, because a
+span of its series is summed in up to three parts (minutes, whole hours, minutes). One statement for each row of a list
+would add 24."""
 STATEMENTS_OF_TEN_MAX = 90
-"""Of an event that shows ten of its deliveries in full, each with its attempts, its history and what held it."""
+"""For the page of an event that shows ten of its deliveries in full, each with its attempts, history and reason for a
+hold."""
 
 
 class Cost(NamedTuple):
@@ -48,12 +50,12 @@ class Cost(NamedTuple):
 
 
 class Till:
-    """Counts what is asked of the store."""
+    """Counts the statements that the store runs and the rows that they return."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._cost = Cost(0, 0)
         self.plans: dict[str, list[str]] = {}
-        """How SQLite answers each statement."""
+        """SQLite's query plan for each statement."""
         self._ask = connections._rows
         monkeypatch.setattr(connections, "_rows", self._counted)
 
@@ -70,7 +72,7 @@ class Till:
             self.plans[asked.text] = [line[-1] for line in plan]
 
     async def cost_of(self, console: Console, path: str) -> Cost:
-        """Of a page that was seen before: what is remembered from then on does not count."""
+        """The cost of opening a page for the second time, so that caches are filled."""
         await console.get(path)
         self._cost = Cost(0, 0)
         shown = await console.get(path)
@@ -79,7 +81,7 @@ class Till:
 
 
 def reads_everything(plan: list[str]) -> bool:
-    """Whether it goes through all events or deliveries that there are, or that one organization has."""
+    """Whether the plan scans all events or deliveries, either of the whole store or of one organization."""
     return any(_EVERYTHING.match(line) for line in plan)
 
 
@@ -97,7 +99,7 @@ class House(NamedTuple):
 
 @asynccontextmanager
 async def visited(url: str, ids: Ids) -> AsyncIterator[House]:
-    """Nothing goes on in it: no service asks for anything beside the pages."""
+    """A Doorstep without running services, so that only the pages query the store."""
     doorstep = reviewing(settings_for(url))
     await doorstep.open(migrate=False)
     try:

@@ -1,4 +1,5 @@
-"""Pipelines on pages: how many entities are where, each with its way and its error, and what may be done about it."""
+"""Pipeline pages: how many entities are in each status, the history and error of each entity, and the possible
+actions."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ PIPELINES = "/console/pipelines"
 PROTOCOLS = f"{PIPELINES}/protocol"
 P1 = f"{PROTOCOLS}/p1"
 A_WEEK = 7 * 86_400 + 60
-"""Long enough for a session to end, too."""
+"""Long enough for the session to expire too."""
 ACTS = ("Retry", "Approve", "Reject", "Delete")
 
 
@@ -44,14 +45,14 @@ async def scene(protocols: Protocols) -> Scene:
 
 
 async def stranger(scene: Scene, api: Api) -> Console:
-    """An admin of another organization."""
+    """A session of an admin of another organization."""
     caller, _ = await scene.doorstep.components.keys.create(DEFAULT_ORG, "an admin", Role.ADMIN, "test")
     _, _, key = await scene.doorstep.components.keys.create_org("other", caller)
     return await Console(api.url).sign_in(key)
 
 
 async def keep(protocols: Protocols, entity_id: str, status: str = "complete", **fields: object) -> Entity:
-    """As an earlier version of the program may have left it."""
+    """Store an entity as an earlier version of the program may have left it."""
     now = protocols.scene.clock.now()
     entity = Entity(
         entity_id=entity_id,
@@ -70,12 +71,12 @@ async def keep(protocols: Protocols, entity_id: str, status: str = "complete", *
 
 
 def listed(shown: Shown) -> list[str]:
-    """The entities of a list, in its order."""
+    """The entities of a list, in order."""
     return [html.unescape(one) for one in re.findall(r'<td class="name"><a [^>]*>(.*?)</a>', shown.source)]
 
 
 def acts_on(shown: Shown) -> list[str]:
-    """The buttons for the thing itself, at the top of its page."""
+    """The action buttons for the entity, at the top of its page."""
     top = shown.source.partition('<div class="actions">')[2].partition('<div class="columns">')[0]
     return [act for act in ACTS if f">{act}<" in top]
 
@@ -229,7 +230,7 @@ async def test_an_entity_shows_why_it_failed_its_data_and_its_whole_way(
 
 
 async def test_one_that_waits_for_its_next_try_says_when(database_url: str, receiver: Receiver) -> None:
-    """With a policy that waits between tries."""
+    """With a policy that waits between attempts."""
     async with carried(database_url, receiver, policy="standard") as protocols, serving(protocols.scene) as api:
         protocols.does["extracting"] = failing(Transient("CONNECTION", "The archive cannot be reached."))
         await protocols.start()

@@ -1,4 +1,4 @@
-"""A protocol as the people around it see it: it fails, is retried, waits for a decision, and comes to its end."""
+"""A protocol as its users see it: it fails, is retried, waits for a decision, and is completed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_rejection_asks_for_a_reason_and_shows_it(protocols: Protocols, 
     await page.get_by_role("link", name="Reject").click()
     dialog = page.get_by_role("dialog", name="Reject protocol p1?")
     await dialog.get_by_role("button", name="Reject").click()
-    await expect(dialog).to_be_visible()  # the browser asks for the reason that is missing
+    await expect(dialog).to_be_visible()  # the browser asks for the missing reason
     await dialog.get_by_label("Reason").fill("wrong bearing")
     await dialog.get_by_role("button", name="Reject").click()
     await expect(page.locator("#told")).to_have_text("protocol p1 was rejected.")

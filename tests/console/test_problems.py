@@ -1,4 +1,4 @@
-"""What people see when something goes wrong: a page in words, with a way on, never the answer of an API."""
+"""What people see when something goes wrong: a readable page with a link to continue, never an API response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.scene import Scene
 
 @pytest.fixture
 def store_away(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Nobody's key can be looked up until `undo`."""
+    """No key can be looked up until `undo` is called."""
     scene.leap(CACHE_SECONDS + 1)
     store = scene.doorstep.components.store
     find = store.find

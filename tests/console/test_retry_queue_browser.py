@@ -85,7 +85,7 @@ async def test_a_live_list_pauses_while_rows_are_ticked_and_says_so(scene: Scene
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
     await page.clock.run_for(60_000)
-    await page.evaluate("fetch('/console/static/icon.svg')")  # whatever was asked for before it is known by now
+    await page.evaluate("fetch('/console/static/icon.svg')")  # all earlier requests have been seen by now
     assert asked == []
     assert await page.locator("#live tbody tr").count() == 2
     await page.get_by_role("button", name="Clear selection").click()

@@ -1,4 +1,4 @@
-"""Every role at every page, found in the table of pages; and what each role is shown."""
+"""Every role on every page in the table of pages; and what each role is shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.console.visiting import Console
 
 PAGES = all_pages()
 ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
-"""Publishers cannot sign in at all (test_signing_in.py)."""
+"""Publishers cannot sign in at all (see test_signing_in.py)."""
 Visitors = dict[Role, Console]
 
 
@@ -27,14 +27,14 @@ async def visitors(house: House) -> Visitors:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def elsewhere(house: House) -> Console:
-    """The admin of another organization."""
+    """A session of the admin of another organization."""
     return await house.visitor(org="theirs")
 
 
 async def test_a_role_is_let_in_where_its_permissions_reach_and_refused_elsewhere(
     house: House, visitors: Visitors, subtests: pytest.Subtests
 ) -> None:
-    """What a form asks for is about unknown things, so that nothing is changed by those who may."""
+    """Forms name ids that do not exist, so that roles with permission change nothing."""
     for page in PAGES:
         with subtests.test(page=f"{page.method} {page.path}"):
             for role, visitor in visitors.items():
@@ -63,7 +63,7 @@ def test_what_changes_something_needs_more_than_a_permission_to_look() -> None:
 
 
 def test_who_may_do_what_is_as_the_requirements_say() -> None:
-    """Written out by hand: the declarations could be wrong."""
+    """The expected permissions are written out here, because the declarations could be wrong."""
     administration = re.compile(r"/console/settings/(keys|organizations)\b")
     for page in PAGES:
         if administration.match(page.path):
@@ -75,7 +75,7 @@ def test_who_may_do_what_is_as_the_requirements_say() -> None:
 async def test_nobody_is_shown_a_way_to_what_they_may_not_do(
     house: House, visitors: Visitors, subtests: pytest.Subtests
 ) -> None:
-    """Whoever may see a page finds no form and no link on it that would be refused."""
+    """On pages that a role may see, no form and no link would be refused for that role."""
     for page in PAGES:
         with subtests.test(page=f"{page.method} {page.path}"):
             if page.method != "GET":
@@ -91,7 +91,7 @@ async def test_nobody_is_shown_a_way_to_what_they_may_not_do(
 
 
 def _ways(source: str) -> set[tuple[str, str]]:
-    """The pages that a page leads to: `METHOD`, path."""
+    """The links and forms of a page, each with method and path."""
     found = elements(source)
     methods = {one.form: one.attributes.get("method", "get").upper() for one in found if one.tag == "form"}
     named = {one.attributes.get("id"): one.form for one in found if one.tag == "form"}
@@ -109,7 +109,7 @@ def _ways(source: str) -> set[tuple[str, str]]:
 
 
 def _page(method: str, path: str) -> Page | None:
-    """The page that is there; the first one that fits, as the router takes it."""
+    """The page that handles this request: the first match, as in the router."""
     for page in PAGES:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(page.path))
         if page.method == method and re.fullmatch(pattern, path):
@@ -118,7 +118,7 @@ def _page(method: str, path: str) -> Page | None:
 
 
 def test_the_ways_out_of_a_page_are_found() -> None:
-    """Else the test above could not fail."""
+    """If this failed, the test above could never fail."""
     source = """<a href="/console/endpoints/new?x=1">new</a>
         <form method="post" action="/console/bulk/1/pause"><button>pause</button></form>
         <form id="act" method="post"></form><button form="act" formaction="/console/retry-queue/1/retry">retry</button>"""

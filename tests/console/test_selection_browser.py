@@ -1,4 +1,4 @@
-"""The bar above a list with boxes: what it acts upon is what it says, with scripts and without."""
+"""The action bar above a list with checkboxes acts on exactly the items that it names, with scripts and without."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_the_retry_key_does_nothing_while_nothing_is_ticked_and_no_row_is_
     await failing(scene, 2)
     page = await look(QUEUE)
     await page.keyboard.press("r")
-    await page.locator(BOXES).first.click()  # whatever the key set off would be there by now
+    await page.locator(BOXES).first.click()  # any effect of the key would be visible by now
     await expect(page.locator(BAR)).to_be_visible()
     assert await page.locator("dialog[open]").count() == 0
     assert await page.get_by_text("The delivery is retried now.").count() == 0

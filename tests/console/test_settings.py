@@ -1,4 +1,4 @@
-"""Keys, organizations, the target and what the installation is, over HTTP."""
+"""Keys, organizations, the target and information about the installation, over HTTP."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_key_may_have_an_end_of_its_own(scene: Scene, api: Api, console:
     await console.post(f"{KEYS}/new", name="guest", role="operator", expires_at=to_iso(ends_at)[:16])
     made = (await keys(scene))["guest"]
     assert made.expires_at is not None and 0 <= ends_at - made.expires_at < 60 * SECOND
-    scene.leap(3 * 86_400)  # longer than an idle session
+    scene.leap(3 * 86_400)  # longer than the idle limit of a session
     assert "expired" in (await (await Console(api.url).sign_in(api.key)).get(KEYS)).text
 
 

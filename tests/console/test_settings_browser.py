@@ -1,4 +1,4 @@
-"""Keys in a browser: one is made, shown once, used, and revoked."""
+"""Keys in a browser: a key is created, shown once, used, and revoked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets in, how long, and what nobody can make a signed-in person do."""
+"""Who can sign in, for how long, and protection of signed-in users against other sites."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_wrong_key_is_refused_and_wrong_keys_are_throttled(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = scene.clock.now()
-    monkeypatch.setattr(scene.clock, "now", lambda: now)  # no new tries are granted while it stands still
+    monkeypatch.setattr(scene.clock, "now", lambda: now)  # while the clock stands still, no new attempts are granted
     visitor = Console(api.url)
     shown = await visitor.post("/console/sign-in", key="dsk_this-is-not-a-key")
     assert (shown.status, shown.said) == (401, "this key is unknown, has expired or was revoked")
@@ -111,7 +111,7 @@ async def test_a_session_of_another_installation_is_none(api: Api, console: Cons
 
 
 class _Earlier(msgspec.Struct):
-    """What a session might have held in another release."""
+    """The contents of a session from another release."""
 
     digest: str
     since: int
@@ -135,13 +135,13 @@ async def test_a_link_signs_in_once(api: Api, links: SignInLinks, scene: Scene) 
     first, second = Console(api.url), Console(api.url)
     assert (await first.raw("GET", link, **OPENED)).headers["location"] == "/console"
     assert "was used or is too old" in (await second.get(link)).text
-    assert (await first.get(link)).path == "/console"  # who is in already is not bothered
+    assert (await first.get(link)).path == "/console"  # a user who is already signed in is not asked
 
 
 async def test_a_link_asks_first_where_the_browser_does_not_say_who_led_to_it(
     api: Api, links: SignInLinks, scene: Scene
 ) -> None:
-    """As over plain http."""
+    """Over plain HTTP, for example, browsers send no `Sec-Fetch-Site` header."""
     (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
     link, visitor = links.new(record), Console(api.url)
     assert f"Sign in as {record.name}?" in (await visitor.get(link)).text
@@ -157,7 +157,7 @@ async def test_looking_at_the_headers_of_a_link_does_not_use_it_up(api: Api, lin
     assert (await visitor.raw("GET", link, **OPENED)).status == 303
 
 
-# -- what was done ---------------------------------------------------------------------------------------------------
+# -- messages about completed actions --------------------------------------------------------------------------------
 
 
 async def test_the_sentence_about_what_was_done_is_for_the_next_page_and_not_for_a_refresh(console: Console) -> None:
@@ -199,7 +199,7 @@ async def test_a_link_on_another_site_asks_first_and_cannot_answer_for_its_reade
     assert (await victim.raw("GET", link, **elsewhere)).status == 200
     assert (await victim.raw("POST", link, b"", **elsewhere)).status == 401
     assert victim.cookies == {}
-    assert (await victim.post(link)).path == "/console"  # the page that asked was ours
+    assert (await victim.post(link)).path == "/console"  # our own page sent the request
 
 
 # -- other sites ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""An endpoint is failing by one and the same rule, wherever the console tells of it."""
+"""Every page of the console uses the same rule to decide whether an endpoint is failing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_trouble_is_being_cut_off_or_losing_more_than_one_in_twenty(seen: Health
 
 async def test_the_overview_counts_what_the_list_of_endpoints_shows(scene: Scene, console: Console) -> None:
     await open_circuit(scene)
-    await failing(scene, 1, "slow-crm")  # a failure that is tried again
+    await failing(scene, 1, "slow-crm")  # a failure that will be retried
     mostly = await scene.endpoint("/shop", name="mostly-good")
     scene.receiver.says(200)
     for delivery in await scene.send_to(mostly, 30):
@@ -69,7 +69,7 @@ async def test_the_overview_counts_what_the_list_of_endpoints_shows(scene: Scene
 
 
 async def told(console: Console) -> tuple[str, set[str]]:
-    """How many endpoints are failing, and which need somebody, as the overview says."""
+    """The number of failing endpoints, and the names of those that need attention, as shown in the overview."""
     source = (await console.get("/console")).source
     (count,) = re.findall(r'Endpoints failing</span><span class="value">(.*?)</span>', source)
     needy = re.findall(r'<li id="trouble-.*?<a [^>]*>(.*?)</a>', source, re.DOTALL)
@@ -79,7 +79,7 @@ async def told(console: Console) -> tuple[str, set[str]]:
 async def test_trouble_is_found_behind_any_number_of_endpoints_the_worst_first(
     scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three are judged at most: those that nothing ails are not among them."""
+    """At most three endpoints are checked in detail, and healthy endpoints are not among them."""
     monkeypatch.setattr(endpoints, "JUDGED_MAX", 3)
     monkeypatch.setattr(overview, "_SHOWN_MAX", 1)
     for number in range(4):

@@ -1,4 +1,4 @@
-"""The workers over HTTP: who is alive, who is lost, how busy they are, and who may see it."""
+"""The workers over HTTP: which are alive, which are lost, how busy they are, and which users may see this."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKERS = "/console/workers"
 
 
 async def present(scene: Scene, count: int) -> list[WorkerEntry]:
-    """So many are in the register."""
+    """Wait until this many workers are in the register."""
 
     async def there() -> bool:
         return len(await scene.doorstep.components.reader.workers()) >= count
@@ -28,7 +28,7 @@ async def present(scene: Scene, count: int) -> list[WorkerEntry]:
 
 
 async def lose(scene: Scene, worker: WorkerEntry) -> WorkerEntry:
-    """As if it had not been heard of since."""
+    """Make the worker look as if it had stopped reporting."""
     lost = replace(worker, seen_at=scene.clock.now() - LOST_AFTER - SECOND)
     await put(scene.doorstep.components.store, lost)
     return lost

@@ -1,4 +1,4 @@
-"""The workers in a browser: real processes appear by themselves, and one that is killed is marked as lost."""
+"""The workers in a browser: real processes appear automatically, and a killed process is marked as lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers of a page that a test does not want to race with."""
+"""Stops the timers of a page, so that a test does not race with them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from playwright.async_api import Page
 
 
 async def stop_timers(page: Page) -> None:
-    """From now on none of them fires: a label that says for a moment what was done goes on saying it."""
+    """Stop all timers, so that a label that shows the result of an action for a moment keeps showing it."""
     await page.clock.install()
     await page.clock.pause_at(datetime.now(UTC) + timedelta(minutes=1))

@@ -1,4 +1,4 @@
-"""A visitor of the console that reads pages over HTTP, as a browser without scripts would."""
+"""A console session that reads pages over HTTP, as a browser without scripts would."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Fields = dict[str, object]
 
 
 class Shown(NamedTuple):
-    """A page, after all redirections."""
+    """A page, after all redirects."""
 
     status: int
     path: str
@@ -24,19 +24,19 @@ class Shown(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What people read: without markup, with single blanks."""
+        """The visible text of the page: without markup, with single spaces."""
         visible = re.sub(r"<(script|title).*?</\1>", " ", self.source, flags=re.DOTALL)
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", visible)).split())
 
     @property
     def said(self) -> str | None:
-        """The sentence about what was done."""
+        """The sentence that reports the result of an action."""
         found = re.search(r'<p (?:id="told" )?class="said [^"]*"[^>]*>(.*?)</p>', self.source, re.DOTALL)
         return html.unescape(found[1]) if found else None
 
     @property
     def asks_why(self) -> bool:
-        """Whether it is a question that was answered without the reason that it takes, asked once more."""
+        """Whether the page asks again for a reason, because an action was confirmed without its required reason."""
         return self.status == 422 and (self.said or "").endswith(
             "must be given for this action; it is kept in the audit log"
         )
@@ -66,12 +66,12 @@ class Console:
         return shown
 
     async def post(self, path: str, fields: Fields | None = None, **more: object) -> Shown:
-        """With the token of this session, if a page with a form was read before."""
+        """Submit a form. Includes the session's CSRF token if a page with a form was read before."""
         given = {"csrf": self._csrf} | (fields or {}) | more
         return await self._followed("POST", path, urlencode(given, doseq=True).encode())
 
     async def raw(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        """One request, not followed."""
+        """Send one request without following redirects."""
         given = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
         if body is not None:
             given["Content-Type"] = "application/x-www-form-urlencoded"

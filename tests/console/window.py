@@ -1,8 +1,8 @@
-"""One window of the browser for the tests of a process: each has a page and a session of its own in it.
+"""One browser window, shared by all tests of a process: each test gets its own page and session in it.
 
-A page in a window of its own takes 0.6 s more of CPU, because it begins with a new process and an empty cache. A process
-stays while a page of its site is open, so one is kept that does nothing; and because addresses belong to sites, the
-servers of the tests come and go behind one address.
+A page in a new window uses 0.6 s more CPU, because it starts with a new process and an empty cache. A browser process
+lives as long as a page of its site is open, so one idle page is kept open. A site is identified by its address, so the
+servers of all tests are reached through one address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from playwright.async_api import BrowserContext, Page
 
 
 class Gate:
-    """Passes on what comes to its address, byte by byte, to the server of the test."""
+    """A proxy with a fixed address that forwards all bytes to the server of the current test."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -44,7 +44,7 @@ class Gate:
                 writer.write(some)
                 await writer.drain()
         except OSError:
-            pass  # one side has gone, so the other goes
+            pass  # one side has disconnected, so disconnect the other
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -70,7 +70,7 @@ class Window:
         self._gate = gate
 
     async def lead_to(self, url: str) -> None:
-        """To the server of another test. Nothing is left of the one before."""
+        """Connect the window to the server of another test, and clear everything that the previous test left."""
         self._gate.lead_to(url)
         await self.context.clear_cookies()
         await self.context.clear_permissions()
@@ -79,7 +79,7 @@ class Window:
 
 @asynccontextmanager
 async def one_window(context: BrowserContext, gate: Gate) -> AsyncIterator[Window]:
-    """`context` has the address of the gate for its base."""
+    """The base URL of `context` is the address of the gate."""
     idle = await context.new_page()
     await idle.route("**/*", lambda route: route.fulfill(body=""))
     await idle.goto("/")

@@ -1,4 +1,4 @@
-"""What two stores must agree on: answers without the store's own handles, and everything the read verbs give."""
+"""Compares two stores: their answers without store-specific handles, and everything that their read methods return."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOR_EVER = 2**62
 
 
 def shown(answer: Any) -> Any:
-    """An answer as compared: claims without handles, and in an order of their own where the verb promises none."""
+    """The comparable form of an answer: claims without handles, sorted where the method promises no order."""
     match answer:
         case [Claim(), *_]:
             return sorted(map(_claim, answer)), _picked_up(answer)
@@ -39,7 +39,7 @@ def shown(answer: Any) -> Any:
             return sorted(map(_claim, answer.late)), _sorted_changes(answer.changes)
         case Moved():
             return sorted(answer.moves, key=lambda move: move.delivery_id), _sorted_changes(answer.changes)
-        case Cleaned():  # which of several expired keys go first is nobody's business
+        case Cleaned():  # stores may choose which of several expired keys go first
             return replace(answer, idempotency_keys=0)
         case tuple():
             return tuple(map(shown, answer))
@@ -47,7 +47,7 @@ def shown(answer: Any) -> Any:
 
 
 async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, Any]:
-    """All that the store says about itself and about these events (organization and id of each)."""
+    """Everything that the store returns about itself and about these events (organization and id of each)."""
     orgs = await store.find(None, Orgs())
     routing = await store.routing()
     return {
@@ -68,7 +68,7 @@ async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, A
 
 
 async def rows_by_state(store: Store, place: Place) -> dict[str, int]:
-    """How many deliveries are in each state: of the rows themselves, because no verb counts them so."""
+    """Deliveries per state, counted from the rows themselves, because no store method returns this count."""
     if isinstance(store, ReferenceStore):
         return dict(Counter(row.delivery.state.value for row in store._tables.deliveries.values()))
     rows = await cast(SqlPlace, place).execute("SELECT state, count(*) FROM doorstep_deliveries GROUP BY state")
@@ -80,7 +80,7 @@ async def _incidents(store: Store, org_id: UUID) -> list[str]:
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:
-    """Where two values differ, down to the field: what to read first when a long comparison fails."""
+    """Where two values differ, down to the field. Read this first when a long comparison fails."""
     if one == other:
         return []
     if type(one) is type(other) and isinstance(one, Record):
@@ -120,7 +120,7 @@ async def _payload(store: Store, delivery: Delivery) -> bytes | None:
 
 
 def _by_number(attempts: list[Attempt]) -> list[Attempt]:
-    """Rows of one number that one call wrote have no order among themselves."""
+    """Attempts with the same number that one call wrote have no order among themselves."""
     assert [one.number for one in attempts] == sorted(one.number for one in attempts)
     return sorted(attempts, key=lambda one: (one.number, repr(one)))
 
@@ -131,7 +131,7 @@ def _claim(claim: Claim) -> tuple[Any, ...]:
 
 
 def _picked_up(claims: Sequence[Claim]) -> list[UUID]:
-    """Which events were picked up; which of its deliveries did it is not compared, but that it was only one is."""
+    """The events that were picked up. Which delivery did it is not compared, only that exactly one did."""
     return sorted(claim.event_id for claim in claims if claim.picked_up)
 
 

@@ -1,6 +1,7 @@
-"""Every test of this folder that takes a `place`, `store` or `scene` runs once on each kind of store.
+"""Every test in this folder that uses `place`, `store` or `scene` runs once on each kind of store.
 
-`memory://` is SQLite without a file, so `make test` leaves it to `make test-all`."""
+`memory://` is SQLite without a file, so only `make test-all` runs it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.fixture(params=SQL_KINDS)
 def sql_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Only the stores with a database of their own, which must keep the rules by itself."""
+    """Only the stores whose database must enforce the rules itself."""
     return _place(request, tmp_path)
 
 
@@ -38,7 +39,7 @@ async def store(place: Place) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def other_store(place: Place, store: Store) -> AsyncIterator[Store]:
-    """A second store on the same data, as another process would have it."""
+    """A second store on the same data, as in another process."""
     opened = await place.open()
     yield opened
     await opened.close()

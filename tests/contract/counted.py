@@ -1,4 +1,4 @@
-"""What a store counts, counted once more from the answers that it gave."""
+"""Counts again what a store counts, from the answers that the store gave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from doorstep.model.rollup import Figures
 class Counted:
     def __init__(self) -> None:
         self.tried = 0
-        """Settlements that were given, late or not."""
+        """Settlements passed to the store, late or not."""
         self._seen: Counter[str] = Counter()
 
     def add(self, answer: Any) -> None:
@@ -39,7 +39,7 @@ class Counted:
                     self.add(one)
 
     def check(self, totals: Figures) -> None:
-        """The figures of the whole store say the same."""
+        """Check that the figures of the whole store agree."""
         seen = self._seen
         for name in ("created", "deliveries", "late", "delivered"):
             assert getattr(totals, name) == seen[name], name

@@ -1,4 +1,4 @@
-"""A desk for bulk operations on a scene: the real one, stepped by hand."""
+"""A bulk service for a scene: the real one, advanced step by step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SceneClock:
 
 
 class Desk(BulkService):
-    """A desk whose operations are carried out by hand, each at a later instant than the one before."""
+    """A bulk service whose operations a test carries out step by step, each step at a later time than the last."""
 
     def __init__(self, scene: Scene, store: Store | None = None) -> None:
         store = store or scene.store
@@ -74,7 +74,7 @@ async def claims_of(scene: Scene) -> list[Claim]:
 
 
 async def work(scene: Scene, *endpoints: Endpoint) -> list[Claim]:
-    """A worker's round: everything that is due is delivered, of the scene's endpoint or of these."""
+    """Deliver everything that is due at these endpoints, or at the scene's endpoint, like one round of a worker."""
     quotas = [Quota(endpoint.endpoint_id, 1_000) for endpoint in endpoints or [scene.endpoint]]
     claims = await scene.store.claim(quotas, scene.now, scene.now + SECOND, "w1", 100)
     await scene.deliver(*claims)

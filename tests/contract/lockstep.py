@@ -1,11 +1,11 @@
-"""Lockstep: the reference model and another store given the same verbs, compared in every answer and in what is kept.
+"""Lockstep: runs the same method calls on the reference model and another store; compares all answers and stored data.
 
-Hypothesis chooses the verbs and their arguments. Claims are named by delivery and token; each side has its own
-values for them, because a claim carries its store's handles.
+Hypothesis chooses the calls and their arguments. Claims are named by delivery and token. Each side has its own claim
+values, because a claim carries its store's handles.
 
-There is one rule, which draws the verb (steps.py): with a rule a verb, Hypothesis switches most of them off in each
-example and tries what is left at length, and only one example in three ever came to a claim. Likewise claims and
-deliveries are picked by how new they are, not from bundles, which discard the example while they are empty.
+There is only one rule, which draws the method to call (steps.py). With one rule per method, Hypothesis switched most of
+them off in each example and spent its time on the rest, and only one example in three ever reached a claim. For a
+similar reason, claims and deliveries are chosen by age and not from bundles: an empty bundle discards the example.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Opening = Callable[[], AbstractContextManager[Place]]
 
 
 class Side:
-    """One of the two stores, with its own values for the claims that both know by name."""
+    """One of the two stores, with its own values for the claims that both sides know by name."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -70,7 +70,7 @@ class Side:
 
 
 class Lockstep(OutboxSteps, RuleBasedStateMachine):
-    """The verbs, one step each. Time passes only by `wait`."""
+    """The state machine that calls one store method per step. Only `wait` advances the time."""
 
     def __init__(self, opening: Opening) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self._events: list[tuple[UUID, UUID]] = []
         self._deliveries: list[UUID] = []
         self._handles: list[Handle] = []
-        """Claims in the order in which they were first seen; also those settled long ago."""
+        """The names of all claims, in the order in which they were first seen, including those settled long ago."""
         self.now: Instant = NOW
         self._counted = Counted()
 
@@ -96,7 +96,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
 
     @initialize()
     def prepare(self) -> None:
-        """Two organizations; the first has two endpoints, the second one."""
+        """Create two organizations; the first has two endpoints, the second has one."""
         self.orgs = [an_org(org_id=self._new_id()) for _ in range(2)]
         owners = (0, 0, 1)
         self.endpoints = [an_endpoint(self.orgs[n].org_id, endpoint_id=self._new_id()) for n in owners]
@@ -142,7 +142,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self._claim(lambda store: store.expired(self.now, limit))
 
     def settle(self, picks: list[int], ends: list[str], span: Instant, retries_max: int) -> None:
-        """Claims of every age, the same one perhaps twice in one call."""
+        """Settle claims of any age, perhaps the same one twice in one call."""
         results = list(zip(_picked(self._handles, picks), ends, strict=False))
 
         def settlements(side: Side) -> list[Settlement]:
@@ -208,7 +208,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self.both(lambda side: side.store.delete_event(self.orgs[org].org_id, event_id, "ops", self.now))
 
     def acknowledge(self, pick: int, org: int) -> None:
-        """Most events have deliveries or belong to the other organization: those are refused."""
+        """Acknowledge any event. Most have deliveries or belong to the other organization, so the store refuses."""
         event_id = next((event_id for _, event_id in _picked([*self.posted, *self._events], [pick])), self._new_id())
         self.both(lambda side: side.store.acknowledge(self.orgs[org].org_id, event_id, self.now))
 
@@ -230,7 +230,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     # -- figures -------------------------------------------------------------------------------------------
 
     def aggregate(self, minutes: Instant, hours: Instant) -> None:
-        """All counters. Their number is not compared: each connection to PostgreSQL has its own."""
+        """Aggregate all counters. Their number is not compared: each PostgreSQL connection has its own counters."""
         before = {"minutes_before": self.now - DAY - minutes, "hours_before": self.now - 2 * DAY - hours}
         for side in self._sides:
             self._await(side.store.aggregate(self.now, 10_000, **before))
@@ -246,7 +246,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         )
 
     def _check_figures(self) -> None:
-        """They are those of the answers that were given, and the levels those of the rows."""
+        """Check the figures against the answers so far, and the current levels against the rows."""
         store = self._sides[1].store
         self._counted.check(self._await(totals(store)))
         for org in self.orgs:
@@ -282,12 +282,12 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self._list(org, EndpointFilter(state=state), limit)
 
     def list_audit(self, actor: str | None, action: str | None, picks: list[int], org: int, limit: int) -> None:
-        """All of it, or what is about some deliveries and an endpoint."""
+        """List all audit entries, or those about some deliveries and an endpoint."""
         about = [*_picked(self._deliveries, picks), *(one.endpoint_id for one in self.endpoints[: len(picks)][-1:])]
         self._list(org, AuditFilter(actor=actor, action=action, about=tuple(about)), limit)
 
     def _list(self, org: int, query: PagedQuery[Any], limit: int) -> list[tuple[Any, ...]]:
-        """Every page of a list, on each side by its own cursors, and its length."""
+        """Read every page of a list, each side with its own cursors, and compare its length too."""
         org_id = self.orgs[org].org_id
         if isinstance(query, EventFilter | InboxFilter | RetryQueueFilter | DeadLetterFilter):
             self.both(lambda side: side.store.count(org_id, query))
@@ -297,11 +297,11 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     def _endpoint_id(self, n: int | None) -> UUID | None:
         return None if n is None else self.endpoints[n].endpoint_id
 
-    # -- comparing -----------------------------------------------------------------------------------------
+    # -- comparison ----------------------------------------------------------------------------------------
 
     @invariant()
     def states(self) -> None:
-        """As many deliveries in each state, counted row by row."""
+        """Compare the number of deliveries per state, counted from the rows."""
         self.both(lambda side: rows_by_state(side.store, self._place))
 
     def compare_everything(self) -> None:
@@ -311,13 +311,13 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self._check_figures()
 
     def both(self, call: Callable[[Side], Awaitable[Any]]) -> Any:
-        """The model's answer, which the other store must give too: a value, or the same kind of error."""
+        """Call both sides and compare: the same value or the same kind of error. Returns the model's answer."""
         answers = [self._await(_answer(call(side))) for side in self._sides]
         _agree(*map(shown, answers))
         self._counted.add(answers[0])
         return answers[0]
 
-    # -- making arguments ----------------------------------------------------------------------------------
+    # -- arguments -----------------------------------------------------------------------------------------
 
     def _accept(self, side: Side, submissions: list[Submission], behind: int = 0) -> Awaitable[Any]:
         async def accept() -> Any:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class OutboxSteps:
-    """The steps of the machine (lockstep.py) that are about messages."""
+    """The steps of the state machine (lockstep.py) that work on messages."""
 
     now: Instant
     orgs: list[Org]
@@ -36,7 +36,7 @@ class OutboxSteps:
     def __init__(self) -> None:
         super().__init__()
         self.posted: list[tuple[UUID, UUID]] = []
-        """Organization and event of all that was ever posted."""
+        """Organization and event id of every message ever posted."""
 
     def post(self, options: list[OutboxOptions], org: int) -> None:
         messages = [self._message(self.orgs[org].org_id, one) for one in options]
@@ -44,7 +44,7 @@ class OutboxSteps:
         self.posted += [(one.org_id, one.event_id) for one in messages]
 
     def forward(self, limit: int, cleared: bool) -> None:
-        """Accept what waits; one that is killed before it clears the outbox leaves it to be accepted once more."""
+        """Accept the waiting messages. Without `cleared`, the forwarder dies early, and they are accepted again."""
         messages = self.both(lambda side: side.store.outbox(limit))
         self.take_in([self._submission_of(one) for one in messages])
         if cleared:
@@ -69,7 +69,7 @@ class OutboxSteps:
         self.both(lambda side: side.store.any_waiting(Topic.OUTBOX))
 
     def _chosen(self, picks: list[int]) -> list[UUID]:
-        """Those of what was posted; the newest is 0."""
+        """Event ids of posted messages; pick 0 is the newest."""
         return [self.posted[-1 - pick % len(self.posted)][1] for pick in picks] if self.posted else []
 
     def _message(self, org_id: UUID, options: OutboxOptions) -> OutboxMessage:
@@ -92,7 +92,7 @@ class OutboxSteps:
 
 
 async def outbox_of(store: Store) -> dict[str, Any]:
-    """All that a store says of its outbox."""
+    """Everything that a store returns about its outbox."""
     return {"outbox": await store.outbox(1_000), "rejected": await store.find(None, RejectedMessages(limit=1_000))}
 
 

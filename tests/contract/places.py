@@ -1,6 +1,6 @@
-"""Places: where a store of each kind keeps its data, so that a test can open several stores on the same data.
+"""Places: where each kind of store keeps its data, so that a test can open several stores on the same data.
 
-A SQL place also takes plain statements, past the store, to show that the database itself refuses what it must.
+A SQL place also runs plain statements without the store, to show that the database itself refuses forbidden changes.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Place(Protocol):
     name: str
 
     async def open(self) -> Store:
-        """Another store on the same data; the one who opened it closes it."""
+        """Open another store on the same data. The caller must close it."""
 
 
 class SqlPlace(Place, Protocol):
     async def execute(self, statement: str) -> list[tuple[object, ...]]:
-        """Run one statement on a connection of its own, and commit it; Refused if the database says no."""
+        """Run one statement on its own connection, and commit it. Raises Refused if the database refuses it."""
 
     def literal(self, uid: UUID) -> str:
-        """An id as this database writes it in a statement."""
+        """An id in the form in which this database writes it in a statement."""
 
 
 class ReferencePlace:
-    """The store is the data: every opening gives the same object."""
+    """The store is the data, so `open` always returns the same object."""
 
     name = "reference"
 
@@ -53,7 +53,7 @@ class ReferencePlace:
 
 
 class MemoryPlace:
-    """The same for SQLite in memory."""
+    """SQLite in memory. The store is the data, so `open` always returns the same object."""
 
     name = "memory"
 
@@ -66,14 +66,14 @@ class MemoryPlace:
 
 
 class _LastingMemoryStore(MemoryStore):
-    """Its data would be gone with the first store on them that is closed; here they last as long as their place."""
+    """An in-memory store whose `close` does nothing, so that the data lasts as long as the place."""
 
     async def close(self) -> None:
-        """Later."""
+        """Do nothing; the place closes the store at the end."""
 
 
 class SqlitePlace:
-    """A file of its own, with all tables."""
+    """Its own migrated database file."""
 
     name = "sqlite"
 
@@ -104,7 +104,7 @@ class SqlitePlace:
 
 
 class PostgresPlace:
-    """A migrated database without rows, as the fixture that gives its URL promises."""
+    """A migrated database without rows, as provided by the fixture."""
 
     name = "postgres"
 

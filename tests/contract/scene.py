@@ -1,4 +1,4 @@
-"""A scene: a store with one organization and one endpoint, and the few moves that most guarantees need."""
+"""A scene: a store with one organization and one endpoint, and the few operations that most tests need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOON = 60 * SECOND
 
 
 class Scene:
-    """Time stands still unless a test moves `now`."""
+    """Time stands still unless a test changes `now`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -46,7 +46,7 @@ class Scene:
         return endpoint
 
     async def change_endpoint(self, **changes: object) -> Endpoint:
-        """Another version of the scene's endpoint."""
+        """Write a new version of the scene's endpoint."""
         version = self.endpoint.version
         self.endpoint = replace(self.endpoint, version=version + 1, **changes)
         assert await put(self.store, self.endpoint, version)
@@ -58,7 +58,7 @@ class Scene:
         return await self.store.accept(submissions, await routing_version(self.store), self.now)
 
     async def accept(self, count: int = 1, endpoints: Sequence[Endpoint] = (), **fields: object) -> list[Submission]:
-        """Accept `count` events, each owed to the endpoints (the scene's own unless others are given)."""
+        """Accept `count` events with one delivery to each of the endpoints, by default to the scene's own."""
         targets = [endpoint.endpoint_id for endpoint in endpoints or [self.endpoint]]
         fields = {"due_at": self.now} | fields
         made = [a_submission(self.org_id, targets, **fields) for _ in range(count)]  # type: ignore[arg-type]
@@ -80,12 +80,12 @@ class Scene:
         return await self.settle(*(Settlement.delivered(claim, success(self.now)) for claim in claims))
 
     async def fail(self, *claims: Claim, outcome: Outcome | None = None) -> Settled:
-        """Each failed and is due again after a minute."""
+        """Settle each claim as failed, to be retried after a minute."""
         due_at, seen = self.now + SOON, outcome or failure(self.now)
         return await self.settle(*(Settlement.retry(claim, seen, due_at, claim.retries_max) for claim in claims))
 
     async def kill(self, *claims: Claim) -> Settled:
-        """Each failed for good."""
+        """Settle each claim as permanently failed."""
         return await self.settle(*(Settlement.dead(claim, refusal(self.now)) for claim in claims))
 
     async def act(self, kind: ActionKind, *delivery_ids: UUID, **fields: object) -> ActionResult:
@@ -94,10 +94,10 @@ class Scene:
         result, _ = await self.store.act(act)
         return result
 
-    # -- arriving at a state -------------------------------------------------------------------------------
+    # -- reaching a state ----------------------------------------------------------------------------------
 
     async def in_state(self, state: DeliveryState) -> UUID:
-        """The id of a new delivery that has come to `state` by the verbs alone."""
+        """Create a delivery, bring it into `state` with store methods only, and return its id."""
         (submission,) = await self.accept(due_at=self.now)
         delivery_id = submission.deliveries[0].delivery_id
         await getattr(self, f"_to_{state}")(delivery_id)
@@ -105,7 +105,7 @@ class Scene:
         return delivery_id
 
     async def _to_pending(self, delivery_id: UUID) -> None:
-        """It is there already."""
+        """Do nothing: a new delivery is pending."""
 
     async def _to_in_progress(self, delivery_id: UUID) -> None:
         await self._claim_only(delivery_id)
@@ -133,7 +133,7 @@ class Scene:
         await self.store.release(list(claimed.values()), self.now)
         return wanted
 
-    # -- looking -------------------------------------------------------------------------------------------
+    # -- observation ---------------------------------------------------------------------------------------
 
     async def delivery(self, delivery_id: UUID) -> Delivery:
         return await self.store.get(Delivery, self.org_id, delivery_id)
@@ -142,7 +142,7 @@ class Scene:
         return (await self.store.get(EventView, self.org_id, event_id)).status
 
     async def counts(self) -> dict[DeliveryState, int]:
-        """The states that any delivery is in."""
+        """The number of deliveries in each state, without zeros."""
         return {state: number for state, number in (await count_states(self.store)).items() if number}
 
     def wait(self, span: Instant) -> None:

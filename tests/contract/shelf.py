@@ -1,5 +1,7 @@
-"""A shelf: a store with something in every state, of two types and three endpoints, at different times; and next to it
-another organization with the same things, which no list of the first may show."""
+"""A shelf: a store with deliveries in every state, of two event types and three endpoints, from different times.
+
+Beside it is another organization with the same content, which must never appear in the first one's lists.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ TYPES = ("user.created", "order.paid")
 
 
 class Shelf(Scene):
-    """`submissions` is everything that was ever accepted for the organization, oldest first."""
+    """`submissions` holds everything ever accepted for the organization, oldest first."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -30,7 +32,7 @@ class Shelf(Scene):
         self.submissions: list[Submission] = []
 
     async def fill(self) -> Shelf:
-        """Three rounds a day apart: what died in the first is old, and half of it has been archived."""
+        """Fill the store in three rounds, a day apart. The first round's letters are old, and half are archived."""
         await self.prepare()
         self.endpoints = [self.endpoint, await self.add_endpoint(name="second"), await self.add_endpoint(name="third")]
         for day in range(3):
@@ -44,12 +46,12 @@ class Shelf(Scene):
         return [await self.store.get(EventView, self.org_id, one.event.event_id) for one in self.submissions]
 
     async def all_deliveries(self) -> list[Delivery]:
-        """In the order of their creation."""
+        """All deliveries in order of creation."""
         ids = [owed.delivery_id for one in self.submissions for owed in one.deliveries]
         return [await self.delivery(delivery_id) for delivery_id in ids]
 
     async def put(self, endpoints: Sequence[Endpoint], event_type: str = TYPES[0], **fields: object) -> Submission:
-        """One more event, whose id says when it was accepted."""
+        """Accept one more event. Its id contains the time of acceptance."""
         self.wait(1)
         number = new_id().int & 2**64 - 1
         event_id = UUID(int=earliest_id(self.now).int | number)
@@ -93,7 +95,7 @@ class Shelf(Scene):
         await self.settle(Settlement.dead(claim, outcomes[n % 2]))
 
     async def _hold(self, n: int, claim: Claim) -> None:
-        """It stays in progress."""
+        """Do nothing, so that the delivery stays in progress."""
 
     async def _resolve(self, n: int, claim: Claim) -> None:
         await self._die(n, claim)
@@ -112,7 +114,7 @@ async def two_shelves(store: Store) -> tuple[Shelf, Shelf]:
 
 
 def summary(view: EventView) -> EventSummary:
-    """What a list shows of an event."""
+    """An event as it appears in a list."""
     return EventSummary(
         event_id=view.event.event_id,
         event_type=view.event.event_type,

@@ -1,6 +1,7 @@
-"""The steps of the lockstep machine: each verb, how often it is drawn, and from what its arguments are drawn.
+"""The steps of the lockstep machine: each store method with its weight and the strategies for its arguments.
 
-The choices are few and close together on purpose: leases end, keys repeat and limits bite only if things meet.
+The choices are few and close together on purpose. Otherwise leases would not end, keys would not repeat, and limits
+would not be reached.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ ORGS = st.sampled_from([0, 0, 0, 1])
 RETRIES = st.integers(0, 3)
 LEASES = st.sampled_from([SECOND, 30 * SECOND])
 PICKS = st.lists(st.integers(0, 9), min_size=1, max_size=4)
-"""How far back in the list of what there is, 0 being the newest."""
+"""How far to go back in a list of existing things; 0 is the newest."""
 
 OWED = st.tuples(ENDPOINTS, SPANS, RETRIES)
-"""Endpoint, when due, retries allowed."""
+"""Endpoint, time until due, retries allowed."""
 EVENTS = st.tuples(
     st.lists(OWED, max_size=3, unique_by=lambda owed: owed[0]),
     st.sampled_from([None, None, "k1", "k2"]),
@@ -39,8 +40,8 @@ EVENTS = st.tuples(
     st.sampled_from([None, None, SECOND, 60 * SECOND]),
     st.booleans(),
 )
-"""What is owed, the idempotency key, which of two bodies, after how long it expires, the ordering key, for how long it is
-to be kept back, and whether the first that is owed is a batch."""
+"""An event's deliveries, idempotency key, which of two bodies, time until it expires, ordering key, delay, and whether
+the first delivery is a batch."""
 POSTINGS = st.builds(
     OutboxOptions,
     correlation_id=st.sampled_from(["", "request-7"]),
@@ -65,7 +66,7 @@ _WORDS = st.sampled_from([None, None, "ops", "retry", "skip", "nobody"])
 
 class Verb(NamedTuple):
     weight: int
-    """How often it is drawn, beside the others."""
+    """How often the step is drawn, relative to the others."""
     arguments: dict[str, st.SearchStrategy[Any]]
 
 

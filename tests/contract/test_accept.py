@@ -1,4 +1,4 @@
-"""Promise 1, R5.1: an accepted event is kept with everything it owes, or not at all."""
+"""Promise 1, R5.1: an accepted event is stored with all its deliveries, or not at all."""
 
 from __future__ import annotations
 

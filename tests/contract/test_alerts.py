@@ -1,4 +1,4 @@
-"""R10.4: what went wrong is kept with the change that it was, and told once."""
+"""R10.4: a problem is stored together with the change that caused it, and is notified once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def kinds(scene: Scene) -> list[IncidentKind]:
 
 
 async def a_death_in_another_org(scene: Scene, deaths: int = 1) -> UUID:
-    """Returns that organization."""
+    """Create a dead letter in another organization; return the organization's id."""
     org = an_org()
     await put(scene.store, org)
     endpoint = an_endpoint(org.org_id)
@@ -194,7 +194,7 @@ async def test_each_organization_has_its_own_incidents_and_a_flood_of_one_hides_
     assert [one.key for one in found] == sorted(one.key for one in found)
 
 
-# -- telling -----------------------------------------------------------------------------------------------
+# -- notifications -----------------------------------------------------------------------------------------
 
 
 async def test_telling_removes_the_incidents_and_posts_messages_with_the_alert(

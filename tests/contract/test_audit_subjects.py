@@ -1,4 +1,4 @@
-"""R7, R12: what was done to a thing is found at once, however much was done to others since."""
+"""R7, R12: the audit entries about one thing are found quickly, however many entries about other things followed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def about(scene: Scene, *wanted: UUID) -> tuple[AuditEntry, ...]:
 
 
 async def crowd(scene: Scene, place: Place) -> None:
-    """So many later lines; into a database in one go."""
+    """Add many later audit entries; in a database, with a single statement."""
     if isinstance(place, ReferencePlace | MemoryPlace):
         for _ in range(LATER):
             await scene.store.write([], a_line(scene, new_id()))

@@ -1,4 +1,4 @@
-"""R9.3: batches are found by status, among whatever else there is, and a resubmission is an act of its own."""
+"""R9.3: batches are found by status, whatever else is stored, and a resubmission is an audited action of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def as_batch(submission: Submission) -> Submission:
 
 
 async def submit(scene: Scene, count: int = 1, **event: object) -> list[UUID]:
-    """The delivery ids of new batches."""
+    """Submit new batches and return their delivery ids."""
     made = [as_batch(a_submission(scene.org_id, [scene.endpoint.endpoint_id], **event)) for _ in range(count)]  # type: ignore[arg-type]
     await scene.submit(*made)
     return [one.deliveries[0].delivery_id for one in made]

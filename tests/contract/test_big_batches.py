@@ -1,4 +1,4 @@
-"""Every verb that takes many takes thousands: no batch is cut short by a database's limit on parameters."""
+"""Every method that takes many items takes thousands: a database's limit on parameters never cuts a batch short."""
 
 from __future__ import annotations
 

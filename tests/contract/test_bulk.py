@@ -1,4 +1,4 @@
-"""R7.3: bulk operations. The real desk on every store, stepped by hand; the scene plays the worker."""
+"""R7.3: bulk operations. The real bulk service on every store, advanced step by step; the scene plays the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R7.3: every bulk operation comes to its end, counts each delivery once, and is cleaned away when its time is over."""
+"""R7.3: every bulk operation ends, counts each delivery once, and is cleaned away after its retention time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def forced(scene: Scene) -> list[Claim]:
     return await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 300)
 
 
-# -- each once ---------------------------------------------------------------------------------------------
+# -- each delivery once ------------------------------------------------------------------------------------
 
 
 async def test_what_is_overdue_behind_a_circuit_is_retried_once_and_the_operation_ends(
@@ -113,7 +113,7 @@ async def test_one_that_is_under_way_still_is_resumed_although_there_are_a_hundr
 
 
 async def many_causes(scene: Scene, count: int) -> None:
-    """Letters of the scene's endpoint, each with a cause of its own."""
+    """Create dead letters of the scene's endpoint, each with a different cause."""
     await scene.accept(count)
     words = ("".join(letters) for letters in product(ascii_lowercase, repeat=3))
     died = [replace(refusal(scene.now), reason=next(words)) for _ in range(count)]
@@ -121,7 +121,7 @@ async def many_causes(scene: Scene, count: int) -> None:
 
 
 def last_reason(endpoint_id: UUID, code: str) -> str:
-    """A reason whose cause comes behind nearly all others in the order of the causes."""
+    """A reason whose cause sorts after nearly all other causes."""
     words = ("".join(letters) for letters in product(ascii_lowercase, repeat=4))
     return max((next(words) for _ in range(5_000)), key=lambda word: cause_of(endpoint_id, code, word))
 
@@ -167,11 +167,11 @@ async def test_a_replay_whose_endpoint_is_deleted_is_paused_and_says_why(scene: 
     assert await scene.store.find(None, LiveBulks()) == []
 
 
-# -- cleaned away ------------------------------------------------------------------------------------------
+# -- cleaning ----------------------------------------------------------------------------------------------
 
 
 async def finished(scene: Scene, desk: Desk, letters: int) -> UUID:
-    """A bulk retry of so many letters that has ended."""
+    """Run a bulk retry of `letters` dead letters to its end."""
     await dead_letters(scene, letters)
     bulk = await desk.step(await desk.begin(), 3)
     await scene.deliver(*await forced(scene), *await claims_of(scene))
@@ -205,11 +205,11 @@ async def test_a_page_of_operations_goes_on_where_it_ended_although_older_ones_a
     assert [one.bulk_id for one in (*first.items, *rest.items)] == begun[::-1]
 
 
-# -- the audit ---------------------------------------------------------------------------------------------
+# -- audit -------------------------------------------------------------------------------------------------
 
 
 class Unwritten:
-    """A store in which no audit line can be written by itself: each must come with what it tells of."""
+    """A store that refuses an audit entry on its own: each entry must come with the change that it describes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -240,7 +240,7 @@ async def test_an_operation_is_started_steered_and_ended_together_with_its_audit
     assert lines[0].result == "finished: 1/1 succeeded, 0 failed"
 
 
-# -- bounded -----------------------------------------------------------------------------------------------
+# -- bounds ------------------------------------------------------------------------------------------------
 
 
 async def test_an_organization_that_has_a_hundred_operations_under_way_must_wait_or_cancel_one(

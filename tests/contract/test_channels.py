@@ -1,4 +1,4 @@
-"""R10.4: a channel and its endpoint come and go together."""
+"""R10.4: a channel and its endpoint are created and deleted together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_channel(scene: Scene, **fields: object) -> tuple[Channel, Endpoint]:
 
 
 def both(channel: Channel, endpoint: Endpoint, limit: int = 10) -> list[Put | Delete]:
-    """A new channel and its endpoint."""
+    """The changes that create a channel and its endpoint."""
     return [Put(document=channel, expected_version=0, limit=limit), Put(document=endpoint, expected_version=0)]
 
 
@@ -49,7 +49,7 @@ async def add_channel(store: Store, scene: Scene, limit: int) -> bool:
 
 
 def without(channel: Channel, endpoint: Endpoint) -> list[Put | Delete]:
-    """No channel any more, and its endpoint as it is given: deleted."""
+    """The changes that delete a channel and write its endpoint, which the caller has marked as deleted."""
     return [Put(document=endpoint, expected_version=endpoint.version), Delete(document=channel)]
 
 
@@ -151,7 +151,7 @@ async def test_a_channel_of_others_is_not_removed(reserved: Scene) -> None:
 
 
 async def test_what_becomes_of_a_channel_says_nothing_about_what_is_the_case(reserved: Scene) -> None:
-    """It is made, tested, and removed in both ways: none of it has the organization's measures taken."""
+    """Creating, testing and deleting a channel, in either way, adds no incident that alerting would evaluate."""
     channel, endpoint = a_channel(reserved)
     await reserved.store.write(
         both(channel, endpoint),

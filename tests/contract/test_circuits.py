@@ -1,4 +1,4 @@
-"""R6.1: circuits are shared by all workers, and only one of several racing writers wins."""
+"""R6.1: all workers share the circuits, and only one of several racing writers wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R5.2, R5.4, promise 4: due work is taken once, oldest first, and counted when it is taken."""
+"""R5.2, R5.4, promise 4: due deliveries are claimed once, oldest first, and counted when they are claimed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_quota_bounds_how_many_are_taken_from_its_endpoint(scene: Scene)
 
 
 async def test_an_endpoint_without_a_quota_is_left_alone(scene: Scene) -> None:
-    """Open circuits, pauses and full workers are said by giving no quota."""
+    """Callers leave out the quota for open circuits, paused endpoints and full workers."""
     await scene.accept()
     assert await scene.store.claim([], scene.now, scene.now + LEASE, "w1", forced_max=10) == []
     assert await scene.store.claim([Quota(new_id(), 9)], scene.now, scene.now + LEASE, "w1") == []
@@ -122,7 +122,7 @@ async def test_concurrent_claims_on_two_stores_never_share_a_delivery(scene: Sce
     made = await scene.accept(200)
     quotas = [Quota(scene.endpoint.endpoint_id, 7)]
     taken: list[object] = []
-    for _ in range(20):  # rows another claim holds at this instant may be passed over, so ask until none is left
+    for _ in range(20):  # a claim may skip rows that another claim has locked, so ask until none is left
         claims = (store.claim(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5)
         taken += [claim.delivery_id for batch in await asyncio.gather(*claims) for claim in batch]
         if len(taken) >= len(made):
@@ -130,7 +130,7 @@ async def test_concurrent_claims_on_two_stores_never_share_a_delivery(scene: Sce
     assert len(taken) == len(set(taken)) == 200
 
 
-# -- forced: an operator's retry ---------------------------------------------------------------------------
+# -- forced retries by an operator -------------------------------------------------------------------------
 
 
 async def forced_claims(scene: Scene, forced_max: int = 10) -> list[object]:

@@ -1,4 +1,4 @@
-"""R5.4: however many share a store, nothing is lost, doubled or miscounted, and nobody waits for ever."""
+"""R5.4: however many processes share a store, nothing is lost, duplicated or miscounted, and nobody waits forever."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORKERS, ROUNDS, EVENTS = 4, 12, 60
 
 
 class Shift:
-    """One worker's share: claims, settles, gives back, and lets an operator interfere, as chance has it."""
+    """One worker's random share of the work: claims, settles, releases, and lets an operator interfere."""
 
     def __init__(self, scene: Scene, store: Store, seed: int, quotas: list[Quota], ids: list[UUID]) -> None:
         self._scene, self._store, self._quotas, self._ids = scene, store, quotas, ids
@@ -71,7 +71,7 @@ async def test_after_any_amount_of_work_at_once_every_count_and_status_is_true(
     everything = [Quota(quota.endpoint_id, EVENTS) for quota in quotas]
     await scene.store.release(
         await scene.store.claim(everything, scene.now, scene.now + LEASE, "w"), scene.now
-    )  # so that all have been picked up
+    )  # so that every event has been picked up
     stores = [scene.store, other_store] * (WORKERS // 2)
     shifts = [Shift(scene, store, seed, quotas, ids) for seed, store in enumerate(stores)]
 

@@ -1,4 +1,4 @@
-"""R8.1: a deleted event is gone from every list, and what its sender gave with it; what was done about it stays."""
+"""R8.1: a deleted event leaves every list and loses its sender's data; its history and audit entries stay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def delete(scene: Scene, event_id: UUID) -> Moved:
 
 
 async def with_every_ending(scene: Scene) -> tuple[UUID, dict[str, UUID]]:
-    """An event with a delivery that waits, one that waits to be retried, a dead letter, and a delivered one."""
+    """Create an event with four deliveries: waiting, waiting for a retry, dead, and delivered."""
     endpoints = [scene.endpoint, *[await scene.add_endpoint() for _ in range(3)]]
     made = a_submission(scene.org_id, [one.endpoint_id for one in endpoints], due_at=scene.now, payload=SECRET)
     await scene.submit(made)

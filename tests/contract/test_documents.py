@@ -1,4 +1,4 @@
-"""Documents: each kind is created once, replaced over the version that it was computed from, and written as a whole."""
+"""Documents: each kind is created once, replaced only if the expected version is current, and written as a whole."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def an_entry(scene: Scene) -> AuditEntry:
 
 
 def a_put(document: Document, version: int | None = None) -> Put:
-    """Creates it, unless a version is given."""
+    """A write of the document: creates it, unless a version is given."""
     is_versioned = not isinstance(document, WorkerEntry) and hasattr(document, "version")
     return Put(document=document, expected_version=0 if version is None and is_versioned else version)
 
 
 async def stored(store: Store, scene: Scene) -> dict[str, Any]:
-    """All documents, and the audit log."""
+    """All documents and the audit log."""
     return {
         "orgs": await store.find(None, Orgs()),
         "keys": await store.find(scene.org_id, OrgKeys()),
@@ -144,7 +144,7 @@ async def test_for_an_organization_that_does_not_exist_nothing_is_written(scene:
 
 @pytest.mark.parametrize("make", EVERY.values(), ids=EVERY.keys())
 async def test_of_several_changes_all_are_made_or_none(scene: Scene, make: Maker) -> None:
-    """The second is computed from a version that is not there."""
+    """The second change expects a version that does not exist."""
     before = await stored(scene.store, scene)
     late = Put(document=an_endpoint(scene.org_id), expected_version=5)
     for changes in ([a_put(make(scene)), late], [late, a_put(make(scene))]):

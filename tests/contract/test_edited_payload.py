@@ -1,4 +1,4 @@
-"""R7.4: a dead letter is retried with an edited payload, which goes out byte for byte from then on."""
+"""R7.4: a dead letter is retried with an edited payload, which is sent byte for byte from then on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints, and the version of the picture that a fan-out is computed from."""
+"""Endpoints, and the version of the endpoint list from which a fan-out is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R9.4: entities of pipelines, as every store keeps them."""
+"""R9.4: pipeline entities, as every store keeps them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def keep(scene: Scene, *entities: Entity) -> list[Entity]:
 
 
 async def ids(scene: Scene, limit: int = 50, **wanted: Any) -> list[str]:
-    """Of all pages of a list."""
+    """The entity ids on all pages of a list."""
     cursor, found = None, []
     while True:
         page = await scene.store.page(scene.org_id, EntityFilter(pipeline=PIPELINE, **wanted), cursor, limit)
@@ -249,7 +249,7 @@ async def test_a_cursor_of_another_list_is_refused(scene: Scene) -> None:
         await scene.store.page(scene.org_id, EntityFilter(pipeline=PIPELINE, status="a\0"))
 
 
-# -- what the keeper looks for -----------------------------------------------------------------------------
+# -- what the reconciler looks for -------------------------------------------------------------------------
 
 
 async def orphaned(scene: Scene, *endpoints: Endpoint, limit: int = 50) -> list[str]:
@@ -378,7 +378,7 @@ async def test_with_an_entity_goes_what_its_arrival_gave_and_only_with_it(scene:
         assert await scene.store.delete_entity(present, a_line(scene), event_id) == Moved()
         with pytest.raises(NotFound):
             await scene.store.get(EventView, scene.org_id, event_id)
-        (present,) = await keep(scene, an_entity(scene.org_id))  # the next time its event is gone already
+        (present,) = await keep(scene, an_entity(scene.org_id))  # the second time, its event is already deleted
     lines = (await scene.store.page(scene.org_id, AuditFilter())).items
     assert sorted(line.action for line in lines) == ["entity.delete", "entity.delete", "event.delete"]
 

@@ -1,4 +1,4 @@
-"""Promise 3: what expires while it is held becomes a dead letter, although nobody claims it."""
+"""Promise 3: a delivery that expires while its endpoint is held becomes a dead letter, although nobody claims it."""
 
 from __future__ import annotations
 

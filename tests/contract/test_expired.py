@@ -1,4 +1,4 @@
-"""R5.3, promise 12: a lease that ended unsettled is found, with the token its worker holds."""
+"""R5.3, promise 12: a lease that ended without a settlement is found, with the token that its worker holds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_expired_claims_come_oldest_first_and_bounded(scene: Scene) -> Non
 
 
 async def test_an_expired_claim_is_not_claimed_again_before_it_is_settled(scene: Scene) -> None:
-    """The lost attempt must be written down first; otherwise a poison payload would leave no trace."""
+    """The lost attempt must be recorded first. Otherwise a poison payload would leave no trace."""
     await scene.accept()
     await scene.claim_one()
     scene.wait(2 * LEASE)

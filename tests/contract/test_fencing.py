@@ -1,4 +1,4 @@
-"""Promise 5, R5.2, R5.3: only the newest claim can change a delivery; a late result is kept and changes nothing."""
+"""Promise 5, R5.2, R5.3: only the newest claim can change a delivery; a late result is recorded but changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOST = Code.WORKER_LOST
 
 
 async def lose_worker(scene: Scene) -> tuple[Claim, Claim]:
-    """A claim whose lease ended, was settled as lost and taken over: the old claim and its successor."""
+    """Let a lease end, settle it as lost, and claim again; return the old claim and its successor."""
     old = await scene.claim_one("lost")
     scene.wait(LEASE)
     (expired,) = await scene.store.expired(scene.now, 10)
@@ -79,7 +79,7 @@ async def test_several_late_results_of_one_number_are_all_kept(scene: Scene) -> 
 
 
 async def test_a_worker_that_is_late_but_not_replaced_may_still_settle(scene: Scene) -> None:
-    """Its token is the newest: nobody else has tried, so its result is the best there is."""
+    """Here the worker's token is still the newest: nobody else has tried the delivery, so its result counts."""
     await scene.accept()
     claim = await scene.claim_one()
     scene.wait(10 * LEASE)
@@ -96,7 +96,7 @@ async def test_a_claim_can_be_settled_only_once(scene: Scene) -> None:
 
 
 async def test_of_two_results_of_one_claim_in_one_call_the_first_counts(scene: Scene) -> None:
-    """As when a worker's answer and the verdict that it was lost meet in one batch."""
+    """This happens when a worker's result and the decision that the worker is lost arrive in the same batch."""
     await scene.accept()
     claim = await scene.claim_one()
     settled = await scene.settle(
@@ -127,7 +127,7 @@ async def test_a_token_taken_by_another_store_fences_this_one(scene: Scene, othe
 
 
 async def test_a_payload_that_kills_its_workers_runs_out_of_attempts(scene: Scene) -> None:
-    """Each lost worker used up an attempt when it claimed, so the end is in sight."""
+    """Each lost worker used one attempt when it claimed, so the attempts run out."""
     await scene.accept(retries_max=2)
     for attempt in (1, 2, 3):
         await scene.claim_one(f"w{attempt}")

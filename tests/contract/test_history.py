@@ -1,4 +1,4 @@
-"""R1.4: the whole life of a delivery can be read back in order."""
+"""R1.4: the complete history of a delivery can be read in order."""
 
 from __future__ import annotations
 

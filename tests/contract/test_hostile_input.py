@@ -1,4 +1,4 @@
-"""Promise 6: bytes come back as they were given; text that some store could not keep is treated alike by all."""
+"""Promise 6: bytes are returned unchanged, and all stores treat text that some store cannot keep in the same way."""
 
 from __future__ import annotations
 
@@ -114,6 +114,6 @@ async def test_instants_are_exact_to_the_microsecond_however_far_away(scene: Sce
 
 
 def _failure(scene: Scene, text: str) -> Outcome:
-    """As when a Python handler raises with this text, as its code too."""
+    """The outcome of a Python handler that raises an error with this text as its message and its code."""
     reply = a_reply(scene.now, status=None, failure=Failure(text, text))
     return Outcome(reply=reply, category=Category.TRANSIENT, code=text, reason=text, detail=text)

@@ -1,4 +1,4 @@
-"""Promise 7: the same organization, key and body within 24 hours is answered as the first time."""
+"""Promise 7: a repeated request with the same organization, key and body gets the first answer again for 24 hours."""
 
 from __future__ import annotations
 

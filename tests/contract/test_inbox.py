@@ -1,4 +1,4 @@
-"""R1.1, R8.3: events that no endpoint takes wait until their consumer acknowledges them."""
+"""R1.1, R8.3: events without an endpoint wait until their consumer acknowledges them."""
 
 from __future__ import annotations
 

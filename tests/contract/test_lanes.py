@@ -40,7 +40,7 @@ async def test_a_lane_carries_the_circuit_once_there_is_one(scene: Scene) -> Non
 
 
 async def test_held_endpoints_keep_their_lanes(scene: Scene) -> None:
-    """Whether to claim from a lane is a decision, and stores decide nothing."""
+    """Whether to claim from a lane is the worker's decision, so the store lists every lane."""
     await scene.accept()
     for state in EndpointState:
         held = await scene.change_endpoint(state=state)

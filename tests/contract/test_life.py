@@ -1,4 +1,4 @@
-"""What a store is before and after its verbs: opened, migrated, closed, and telling the time."""
+"""The life cycle of a store: open, migrate, close; and its clock."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_work_under_way_when_a_store_closes_is_done_or_refused_as_unavaila
             put(other_store, an_org()),
         )
     ]
-    await asyncio.sleep(0)  # all have begun, none has ended
+    await asyncio.sleep(0)  # all calls have begun, none has ended
     await other_store.close()
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(one) for one in answers if isinstance(one, BaseException)} <= {StoreUnavailable}

@@ -1,4 +1,4 @@
-"""R5.5: an endpoint's concurrency and rate hold over all workers, because the claim itself keeps them."""
+"""R5.5: an endpoint's concurrency and rate limits apply across all workers, because the claim itself enforces them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_forced_claims_do_not_use_up_the_rate(scene: Scene) -> None:
 # -- bytes -------------------------------------------------------------------------------------------------
 
 SHORT, LONG = b"1" * 100, b"2" * 2_000
-"""SQLite keeps long payloads in a table of their own."""
+"""SQLite keeps long payloads in a separate table."""
 
 
 @pytest.mark.parametrize("payload", [SHORT, LONG], ids=["short", "long"])

@@ -1,4 +1,4 @@
-"""R8.3: what one call of a list looks at and holds is bounded, whatever is asked and whatever there is."""
+"""R8.3: one call of a list examines and holds a bounded amount of data, whatever is queried or stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def accept_many(scene: Scene, count: int, event_type: str = COMMON) -> Non
 
 
 async def claim_many(scene: Scene, *, die: bool) -> None:
-    """Everything that waits fails, for good or not."""
+    """Let every waiting delivery fail: permanently with `die`, otherwise temporarily."""
     quota, until = Quota(scene.endpoint.endpoint_id, 500), scene.now + SECOND
     while claims := await scene.store.claim([quota], scene.now, until, "w1"):
         if die:
@@ -33,7 +33,7 @@ async def claim_many(scene: Scene, *, die: bool) -> None:
 
 
 async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -> None:
-    """No call reads more than EXAMINED_MAX entries, so the first ones end before they come to it."""
+    """No call reads more than EXAMINED_MAX entries, so the first pages end before the match and are empty."""
     scene, store = sql_scene, sql_scene.store
     await accept_many(scene, 1, RARE)
     await accept_many(scene, EXAMINED_MAX + 500)
@@ -67,7 +67,7 @@ async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -
 async def test_the_few_letters_of_one_endpoint_or_cause_are_found_at_once_among_those_of_others(
     sql_scene: Scene,
 ) -> None:
-    """Each has an index of its own: what others lost is not gone through, and does not make a count a floor."""
+    """Endpoint and cause each have an index, so other dead letters are not examined and counts stay exact."""
     scene, store = sql_scene, sql_scene.store
     common, small = scene.endpoint, await scene.add_endpoint()
     scene.endpoint = small

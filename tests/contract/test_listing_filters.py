@@ -1,6 +1,6 @@
-"""R7.1, R7.4, R8.1: a list shows what its filter says, all of it and nothing else, in its order, page after page.
+"""R7.1, R7.4, R8.1: a list returns exactly the items that match its filter, in its order, page after page.
 
-Each test goes through every combination of a filter's values, and compares with a plain loop over everything there is.
+Each test goes through all combinations of filter values, and compares the list with a plain loop over everything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""R8.1, R8.3: lists stay whole while the store goes on working, keep to their organization, and refuse what is not theirs."""
+"""R8.1, R8.3: lists stay complete while the store changes, show one organization, and refuse foreign cursors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Maker = Callable[[Scene], Awaitable[UUID]]
 Remover = Callable[[Scene, UUID], Awaitable[object]]
 
 
-# -- making things, and taking them out of their list ------------------------------------------------------
+# -- creating items, and removing them from their list -----------------------------------------------------
 
 
 async def new_event(scene: Scene) -> UUID:
@@ -62,7 +62,7 @@ async def new_inbox_event(scene: Scene) -> UUID:
 
 
 async def new_failure(scene: Scene) -> UUID:
-    """Due again soon, many of them at the same instant."""
+    """Create a failed delivery that is due again soon; many are due at the same instant."""
     claim = await _claimed(scene)
     outcome = failure(scene.now)
     await scene.settle(Settlement.retry(claim, outcome, scene.now + claim.token * SECOND, claim.retries_max))
@@ -197,7 +197,7 @@ async def delete_entity(scene: Scene, uid: UUID) -> None:
 
 
 async def nothing(scene: Scene, uid: UUID) -> None:
-    """Audit entries and bulk operations are not taken back."""
+    """Do nothing: audit entries and bulk operations cannot be taken out of their list."""
 
 
 # -- the lists ---------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Kind(NamedTuple):
     make: Maker
     remove: Remover
     shape: tuple[int, ...]
-    """How many bits each number of its cursor has."""
+    """The number of bits of each number in the cursor."""
 
 
 def _event_id(item: Any) -> UUID:
@@ -267,7 +267,7 @@ async def page_of(kind: Kind, scene: Scene, cursor: str | None, limit: int = 3) 
 
 
 async def with_items(kind: Kind, store: Store, count: int) -> Scene:
-    """An organization of its own, with so many things in this list."""
+    """Create an organization with `count` items in this list."""
     scene = await Scene(store).prepare()
     there = isinstance(kind.query, EndpointFilter)  # the endpoint of the scene
     for _ in range(count - there):
@@ -275,13 +275,13 @@ async def with_items(kind: Kind, store: Store, count: int) -> Scene:
     return scene
 
 
-# -- what they promise -------------------------------------------------------------------------------------
+# -- the promises of lists ---------------------------------------------------------------------------------
 
 
 async def turn_pages(kind: Kind, scene: Scene, random: Random) -> tuple[Counter[UUID], set[UUID]]:
-    """Go through a list while others add to it, and take out what was seen and what was not.
+    """Page through a list while items are added, and while items that were seen or not yet seen are removed.
 
-    Returns what was met how often, and what was there all the time.
+    Returns how often each item was seen, and the items that were in the list all the time.
     """
     staying = {await kind.make(scene) for _ in range(11)}
     seen: Counter[UUID] = Counter()
@@ -312,7 +312,7 @@ async def test_what_matches_all_the_time_is_met_exactly_once_and_nothing_twice(s
 
 
 async def test_pages_that_are_counted_off_instead_are_caught_by_this() -> None:
-    """The control: skipping as many as were seen loses what moved up, and repeats what moved down."""
+    """The control: paging by offset misses items that moved up, and repeats items that moved down."""
 
     class CountsOff(ReferenceStore):
         async def page(

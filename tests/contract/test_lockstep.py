@@ -1,4 +1,4 @@
-"""R11.1: every store does exactly what the reference model does, whatever is asked of it in whatever order."""
+"""R11.1: every store behaves exactly like the reference model, for any calls in any order."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tests.reference.tables import DeliveryRow, EventRow
 from tests.support.fixtures_postgres import EmptiedDatabase
 
 TORTURE = bool(os.environ.get("TORTURE"))
-"""Longer and from a new seed each time, instead of the same short run; and a failure is made as small as possible,
-which takes minutes. Without it a failure is printed as it was found, and found again by the next run."""
+"""With TORTURE=1, runs are longer, use a new seed each time, and shrink a failure, which takes minutes. Without it,
+runs are short and always the same: a failure is printed unshrunk, and the next run finds it again."""
 
 PROFILE = settings(
     max_examples=2_000 if TORTURE else 120,
@@ -48,7 +48,7 @@ PROFILE = settings(
 )
 
 SLOWER = settings(PROFILE, max_examples=500 if TORTURE else 30)
-"""For a store that every step asks over a socket."""
+"""For a store that every step calls over a socket."""
 
 
 def test_sqlite_answers_and_keeps_what_the_reference_model_does() -> None:
@@ -70,7 +70,7 @@ def test_postgres_answers_and_keeps_what_the_reference_model_does(emptied_databa
 
 
 def walk(opening: Opening, profile: settings, number: int | None = None) -> None:
-    """With a number, the walk that has it: not the one that the profile would begin with."""
+    """Run the state machine. With a number, run the walk with that seed instead of the profile's first one."""
     made: Callable[[], Lockstep] = lambda: Lockstep(opening)
     run_state_machine_as_test(made if number is None else seed(number)(made), settings=profile)  # type: ignore[arg-type]
 
@@ -213,7 +213,7 @@ class ListsEveryDeliveryAsABatch(ReferenceStore):
 
 SHORT = settings(PROFILE, max_examples=8, derandomize=False, phases=[Phase.generate])
 WALKS_MAX = 100
-"""Many short walks find a fault ten times sooner than one as long as all of them, which keeps to what it knows."""
+"""Many short walks find a fault ten times sooner than one walk of the same total length, which repeats itself."""
 
 BROKEN = [store for store in ReferenceStore.__subclasses__() if store.__module__ == __name__]
 

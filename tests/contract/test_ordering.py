@@ -1,4 +1,4 @@
-"""Deliveries of one endpoint with one ordering key are tried in the order of acceptance, each when the last has ended."""
+"""Deliveries of one endpoint and ordering key are tried in order of acceptance, each after the last has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.builders import a_submission
 
 
 async def accept(scene: Scene, count: int = 1, key: str | None = "a", **fields: object) -> list[UUID]:
-    """The ids of the deliveries, one an event."""
+    """Accept events with one delivery each; return the delivery ids."""
     return [_id(one) for one in await scene.accept(count, (), ordering_key=key, created_at=scene.now, **fields)]
 
 
@@ -167,7 +167,7 @@ async def test_a_time_that_has_passed_meanwhile_is_now(scene: Scene) -> None:
     assert (await scene.delivery(second)).due_at == scene.now
 
 
-# -- what is seen of it ------------------------------------------------------------------------------------
+# -- how blocked deliveries appear -------------------------------------------------------------------------
 
 
 async def test_a_blocked_delivery_has_no_time_and_no_lane(scene: Scene) -> None:
@@ -226,11 +226,11 @@ async def test_one_retried_after_being_skipped_does_not_hold_up_those_before_it(
     assert await claimed(scene) == [fourth]
 
 
-# -- many at once ------------------------------------------------------------------------------------------
+# -- batches and concurrency -------------------------------------------------------------------------------
 
 
 async def test_a_repeated_call_blocks_nothing_that_is_under_way(scene: Scene) -> None:
-    """The answer of the first call was lost; meanwhile an operator has brought an earlier one back."""
+    """The answer of the first call was lost. An operator has retried an earlier delivery before the second call."""
     first, second = (a_submission(scene.org_id, [scene.endpoint.endpoint_id], ordering_key="a") for _ in range(2))
     await scene.submit(first, second)
     await scene.kill(*await scene.claim())

@@ -1,4 +1,4 @@
-"""The order holds, and nobody is left behind, however many accept, try, end and interfere at the same time."""
+"""The order holds, and no delivery is left behind, however many processes work on the deliveries in parallel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES, SENDINGS, BATCH, WORKERS = 3, 25, 3, 2
 
 
 class Course:
-    """What is seen of the lines while many work on them."""
+    """Records what happens to the ordering groups while many workers process them."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -31,7 +31,7 @@ class Course:
         self.sending = 0
 
     async def send(self, store: Store, line: str) -> None:
-        """One after the other, so that their order is known; now and then a few at once."""
+        """Send to one group, one call after another, so that the order is known; some calls send several events."""
         self.sending += 1
         version, chance = await routing_version(store), random.Random(line)
         for _ in range(SENDINGS):
@@ -63,7 +63,7 @@ class Course:
             self.tried[line].append(claim.delivery_id)
 
     async def _end(self, store: Store, claims: list[Claim], chance: random.Random) -> None:
-        for claim in claims:  # before the store is told: from then on the next may begin
+        for claim in claims:  # before the store learns of it, because from then on the next delivery may begin
             self.under_way[claim.ordering_key or ""].clear()
         await store.settle([self._result(claim, chance) for claim in claims], self.scene.now)
 
@@ -77,7 +77,7 @@ class Course:
         return Settlement.delivered(claim, success(now))
 
     async def interfere(self, store: Store, seed: int) -> None:
-        """Takes out what waits, from everywhere in the lines."""
+        """Skip or cancel waiting deliveries anywhere in the groups."""
         chance = random.Random(seed)
         while self.sending:
             waiting = [one for line in self.sent.values() for one in line[-9:]]

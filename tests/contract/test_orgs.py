@@ -1,4 +1,4 @@
-"""R8.5, R11.2: organizations do not see each other, and their keys are found by digest alone."""
+"""R8.5, R11.2: organizations cannot see each other, and keys are found by their digest only."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def test_the_keys_of_a_name_are_found_the_newest_first_and_no_more_than_ar
 
 
 async def kept_keys(scene: Scene, *made: ApiKey) -> list[ApiKey]:
-    """These, each with a digest of its own."""
+    """Store these keys, each with a different digest."""
     kept = [replace(key, digest=bytes([number]) * 32) for number, key in enumerate(made)]
     for key in kept:
         await put(scene.store, key)
@@ -257,7 +257,7 @@ async def test_an_admin_key_can_be_revoked_if_another_lasts_as_long(scene: Scene
         scene, a_key(scene), a_key(scene, expires_at=scene.now + 2 * DAY), a_key(scene, expires_at=scene.now + DAY)
     )
     with pytest.raises(Conflict):
-        await revoke(scene, forever)  # in two days nobody could make keys any more
+        await revoke(scene, forever)  # in two days, no admin key would be left
     assert (await revoke(scene, short)).revoked_at is not None
     assert (await revoke(scene, long)).revoked_at is not None
 

@@ -1,4 +1,4 @@
-"""The outbox: what was posted waits there in its order until it is cleared, and can be read like any other event."""
+"""The outbox: posted messages wait there in order until they are cleared, and can be read like any other event."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_only_what_is_cleared_leaves_and_unknown_ids_do_no_harm(scene: Sce
 
 
 async def test_clearing_again_what_another_has_cleared_spares_what_came_since(scene: Scene) -> None:
-    """A slow forwarder clears what it read long ago. SQLite gives the key of a removed row to the next one."""
+    """A slow forwarder clears messages that it read long ago. SQLite may have reused the keys of removed rows."""
     old, new = a_message(scene.org_id), a_message(scene.org_id)
     await post(scene.store, [old])
     read_by_the_slow_one = await ids_in_outbox(scene.store)
@@ -207,7 +207,7 @@ async def test_a_row_that_cannot_be_read_comes_out_with_its_flaw_between_its_nei
 
 
 async def test_a_posting_can_be_accepted_for_an_endpoint_that_was_deleted_meanwhile(scene: Scene) -> None:
-    """It becomes a dead letter like everything that waits for a deleted endpoint."""
+    """It becomes a dead letter, like everything that waits for a deleted endpoint."""
     endpoint = an_endpoint(scene.org_id, state="deleted")
     await put(scene.store, endpoint, 0)
     (receipt,) = await scene.submit(a_submission(scene.org_id, [endpoint.endpoint_id]))

@@ -1,4 +1,4 @@
-"""R8.3: every query that the model declares is answered by every store, and shows nothing of another organization."""
+"""R8.3: every store answers every query that the model declares, and shows nothing of another organization."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUES: dict[str, Any] = {
     "hours": 3,
     "limit": 10,
 }
-"""Arguments of queries by their names; any other that a query needs is an instant or an id."""
+"""Query arguments by name. Any other required argument is an instant or an id."""
 COUNTED = (
     listing.EventFilter,
     listing.InboxFilter,
@@ -46,7 +46,7 @@ OF_ALL = (
     entity.PipelineDeclarations,
     bulk.LiveBulks,
 )
-"""Lists that have no organization, or those of every one."""
+"""Lists that belong to no organization, or span all of them."""
 
 
 def declared(base: type[Any]) -> list[type[Any]]:
@@ -56,7 +56,7 @@ def declared(base: type[Any]) -> list[type[Any]]:
 
 
 def sample(query: type[Any]) -> Any:
-    """A query with values for all that it needs."""
+    """A query with a value for each required argument."""
     needed = [one.name for one in fields(query) if one.required]
     return query(**{name: VALUES.get(name, _id_or_instant(name)) for name in needed})
 
@@ -93,7 +93,7 @@ async def test_an_organization_that_does_not_exist_has_nothing_to_count(scene: S
 
 @pytest.mark.parametrize("query", BOUNDED, ids=lambda query: query.__name__)
 async def test_an_organization_that_does_not_exist_has_empty_lists(scene: Scene, query: type[Any]) -> None:
-    """Or, where the list is about one thing, does not have that."""
+    """A query about one thing raises NotFound instead."""
     await fill(scene)
     for org_id in (new_id(), await another_org(scene)):
         if query in (listing.DeliveryAttempts, listing.DeliveryHistory, entity.EntityHistory, bulk.BulkInFlight):
@@ -112,7 +112,7 @@ EVERYBODYS = (
     alert.OrgsToReview,
     alert.OrgsWithIncidents,
 )
-"""The engine's own reads, which are always of all organizations."""
+"""The engine's own reads, which always span all organizations."""
 
 
 @pytest.mark.parametrize("query", [*EVERYBODYS, *OF_ALL, listing.Orgs], ids=lambda query: query.__name__)
@@ -137,7 +137,7 @@ async def test_lists_about_one_thing_are_those_of_the_thing(store: Store) -> Non
 
 
 async def fill(scene: Scene) -> tuple[UUID, UUID, UUID]:
-    """One of everything: a dead letter, its event, a bulk operation, an entity."""
+    """Create one of each: a dead letter, its event, a bulk operation and an entity."""
     (made,) = await scene.accept()
     await scene.kill(await scene.claim_one())
     operation = Bulk(

@@ -1,4 +1,4 @@
-"""The reference model forgets what was cleaned away, and is quick enough for simulations."""
+"""The reference model forgets what was cleaned away, and is fast enough for simulations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_nothing_of_a_finished_delivery_is_left_after_cleaning() -> None:
 
 
 async def test_only_open_deliveries_are_looked_through_for_those_that_are_due() -> None:
-    """So that the model is quick enough for simulations, however much was delivered before."""
+    """This keeps the model fast enough for simulations, however much was delivered before."""
     store, org = ReferenceStore(), an_org()
     endpoint = an_endpoint(org.org_id)
     await put(store, org)

@@ -1,4 +1,4 @@
-"""R5.3: work that was claimed and never tried goes back without a trace in its count."""
+"""R5.3: a claim that was never tried is handed back, and no attempt is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R10.2, R10.3: what happens is counted in the transaction that does it, and the figures agree with the rows."""
+"""R10.2, R10.3: changes are counted in the transaction that makes them, and the figures agree with the rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def told(figures: Figures) -> dict[str, int]:
 
 
 async def own(scene: Scene) -> dict[str, int]:
-    """What is counted of the scene's endpoint."""
+    """The non-zero figures of the scene's endpoint."""
     return told((await scene.store.figures(scene.org_id, [scene.endpoint.endpoint_id]))[scene.endpoint.endpoint_id])
 
 
@@ -41,7 +41,7 @@ async def total(scene: Scene) -> dict[str, int]:
 
 
 async def check_recount(scene: Scene) -> None:
-    """The organization's figures, the endpoint's and the whole store's are those of the rows."""
+    """Check the figures of the organization, its endpoints and the whole store against a recount of the rows."""
     counted = await recount(scene.store, scene.org_id, await all_events(scene.store, scene.org_id))
     assert await totals(scene.store, scene.org_id) == counted[None]
     assert await totals(scene.store) == counted[None]
@@ -49,7 +49,7 @@ async def check_recount(scene: Scene) -> None:
     assert levels == {owner: figures for owner, figures in counted.items() if owner is not None}
 
 
-# -- what counts as what -----------------------------------------------------------------------------------
+# -- what each figure counts -------------------------------------------------------------------------------
 
 
 async def test_endpoints_that_deliveries_died_at_are_known_by_the_hour_folded_or_not_and_deleted_ones_too(
@@ -218,7 +218,7 @@ async def test_a_late_result_counts_even_if_its_delivery_has_been_cleaned_away(s
     assert (await own(scene))["late"] == 1
 
 
-# -- operators and the house -------------------------------------------------------------------------------
+# -- operators and retention -------------------------------------------------------------------------------
 
 
 async def test_every_act_moves_the_levels_with_the_states(scene: Scene) -> None:
@@ -307,11 +307,11 @@ async def test_a_deleted_event_leaves_once(scene: Scene) -> None:
     assert not [name for name in figures if name.startswith("now_")]
 
 
-# -- folding -----------------------------------------------------------------------------------------------
+# -- aggregation -------------------------------------------------------------------------------------------
 
 
 async def _some_life(scene: Scene) -> None:
-    """Three minutes in which something happens, the last of them in the next hour."""
+    """Create activity in three different minutes, the last of them in the next hour."""
     for span in (0, MINUTE, HOUR):
         scene.now = NOW + span
         await scene.accept(2)
@@ -321,7 +321,7 @@ async def _some_life(scene: Scene) -> None:
 
 
 async def _everything(scene: Scene) -> list[object]:
-    """All that can be asked about figures."""
+    """The answers to all queries about figures."""
     store, endpoint_id = scene.store, scene.endpoint.endpoint_id
     spans = [
         (await store.series(org_id, [one], span, 0, NOW + DAY))[one]
@@ -501,7 +501,7 @@ async def test_the_whole_and_its_parts_are_of_one_picture_whatever_happens_meanw
     while not dying.done():
         figures = await scene.store.figures(scene.org_id, [None, endpoint_id], NOW, NOW + 1)
         assert figures[None].died == figures[endpoint_id].died
-        await asyncio.sleep(0)  # the stores in memory never give way by themselves
+        await asyncio.sleep(0)  # the in-memory stores never yield by themselves
     await dying
 
 
@@ -573,7 +573,7 @@ async def test_unknown_endpoints_and_organizations_have_zeros(scene: Scene) -> N
     assert await scene.store.figures(scene.org_id, [], NOW, NOW + 1) == {}
 
 
-# -- many at once ------------------------------------------------------------------------------------------
+# -- concurrency -------------------------------------------------------------------------------------------
 
 
 async def test_what_many_do_at_once_is_counted_to_the_last(scene: Scene, other_store: Store) -> None:

@@ -1,7 +1,7 @@
-"""R10.2, R10.3: what cannot be counted is not done, so nothing is ever done that was not counted.
+"""R10.2, R10.3: a change that cannot be counted is not made, so there is never an uncounted change.
 
-Killing processes seldom hits the moment between two commits. Here the table of counters is out of reach while a verb is
-called: one that counted in a transaction of its own would leave what it did behind.
+A kill rarely hits the moment between two commits. So here the table of counters is unavailable during a
+call: a method that counted in a separate transaction would leave an uncounted change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.shortcuts import totals
 
 
 class Stage:
-    """One of everything that verbs can change, a week later."""
+    """One of everything that store methods can change, a week later."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -49,7 +49,7 @@ class Stage:
         return self.waiting.deliveries[0].delivery_id
 
     async def kept(self) -> tuple[dict[str, Any], Figures]:
-        """Everything that is kept and counted."""
+        """Everything that is stored, and all figures."""
         store = self.scene.store
         events = [(self.org_id, event_id) for event_id in await all_events(store, self.org_id)]
         return await dump(store, events), await totals(store)

@@ -1,4 +1,4 @@
-"""R2, R4: the result of a try is written with its attempt row, its next due time and its event, together."""
+"""R2, R4: the result of an attempt, its log row, the next due time and the event are written together."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_dead_letter_keeps_why_it_died(scene: Scene) -> None:
 async def test_three_retries_mean_four_attempts_and_the_count_never_passes_the_maximum(scene: Scene) -> None:
     await scene.accept(retries_max=3)
     seen = []
-    for _ in range(5):  # one more than the policy allows: the count must not follow
+    for _ in range(5):  # one more than the policy allows: the count must not exceed the policy
         claim = await scene.claim_one()
         seen.append((claim.attempt, claim.retry_attempts))
         await scene.fail(claim)

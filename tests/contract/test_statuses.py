@@ -1,4 +1,4 @@
-"""R1.1: the status people see is always what the deliveries add up to."""
+"""R1.1: the visible status of an event always follows from the states of its deliveries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDS = ("deliver", "fail", "kill", "cancel", "skip", "resolve", "leave")
 
 
 async def expected_status(scene: Scene, event_id: UUID) -> EventStatus:
-    """The rule of the model, over the deliveries as they are read."""
+    """Apply the model's rule to the deliveries as the store returns them."""
     deliveries = await scene.store.find(scene.org_id, EventDeliveries(event_id=event_id))
 
     def count(states: frozenset[DeliveryState]) -> int:

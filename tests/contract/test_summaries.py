@@ -1,4 +1,4 @@
-"""R8.2: where many events stand, asked for at once."""
+"""R8.2: the status of many events in one call."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _in_the_inbox(scene: Scene) -> UUID:
 
 
 async def _retried(scene: Scene) -> UUID:
-    """Failed twice, and due again."""
+    """An event that failed twice and is due again."""
     (submission,) = await scene.accept()
     for _ in range(2):
         await scene.fail(await scene.claim_one())

@@ -1,4 +1,4 @@
-"""Tasks that one process at a time should do: who holds one keeps the others from it, until he leaves or is gone."""
+"""Tasks that only one process runs at a time: its lock keeps others out until it is released or its process is gone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_whoever_held_a_task_and_is_gone_holds_up_nobody_for_long(place: P
     assert await first.acquire_lock(task, "a", NOW, NOW + SECOND)
     await first.close()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await second.acquire_lock(task, "b", NOW + SECOND, NOW + 2 * SECOND):  # a server notices it soon
+        while not await second.acquire_lock(task, "b", NOW + SECOND, NOW + 2 * SECOND):  # the server soon notices
             await asyncio.sleep(0)
     await second.close()
 
@@ -55,7 +55,7 @@ async def test_each_task_is_held_for_itself(place: Place) -> None:
 
 
 async def _until_connected(*stores: Store) -> None:
-    """The listening connection of PostgreSQL, which holds the outbox there, is made in the background."""
+    """Wait for PostgreSQL's listening connection, which holds the outbox lock and is opened in the background."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         for store in stores:
             while isinstance(store, PostgresStore) and store._wakeups._connection is None:

@@ -1,4 +1,4 @@
-"""The trace that an event is part of goes with it: into every claim, also of a lost worker."""
+"""The trace context of an event is passed to every claim, including the claim of a lost worker."""
 
 from __future__ import annotations
 

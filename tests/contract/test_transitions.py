@@ -1,4 +1,4 @@
-"""R1.1, R1.2, R1.3, R2.1: what the tables do not allow is refused by code, and by the database itself."""
+"""R1.1, R1.2, R1.3, R2.1: the code and the database itself refuse every transition that the tables do not allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The register of workers: who was heard of, and when."""
+"""The register of workers: who reported, and when."""
 
 from __future__ import annotations
 

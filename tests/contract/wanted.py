@@ -1,4 +1,4 @@
-"""What lists are asked for: every combination of their filters, and all pages of an answer."""
+"""The queries of the list tests: all combinations of filter values, and functions that read all pages of an answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVENT_FILTERS = st.builds(
 QUEUES = st.builds(
     RetryQueueFilter, waiting=st.sampled_from([None, True, False]), event_type=TYPES, failed_before=INSTANTS
 )
-"""Without an endpoint: whoever has some adds one."""
+"""Filters without an endpoint; tests that have endpoints add one."""
 LETTERS = st.builds(
     DeadLetterFilter,
     archived=st.booleans(),
@@ -45,7 +45,7 @@ STATES = st.sampled_from([None, *EndpointState])
 
 
 async def pages_of(verb: Callable[..., Awaitable[Page[T]]], *asked: object, limit: int) -> list[tuple[T, ...]]:
-    """The items of every page of a list verb, from the first page to the last."""
+    """The items of each page of a list method, from the first page to the last."""
     pages: list[tuple[T, ...]] = []
     cursor: str | None = None
     while True:
@@ -59,5 +59,5 @@ async def pages_of(verb: Callable[..., Awaitable[Page[T]]], *asked: object, limi
 
 
 async def all_of(verb: Callable[..., Awaitable[Page[T]]], *asked: object, limit: int) -> list[T]:
-    """Everything that a list verb gives, page by page."""
+    """All items of a list method, read page by page."""
     return [item for page in await pages_of(verb, *asked, limit=limit) for item in page]

@@ -1,4 +1,4 @@
-"""What the program really exports: the names and labels of its metrics, and what an expression asks for."""
+"""The names and labels of the metrics that the program exports, and the metrics that a PromQL expression asks for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OF_PROMETHEUS = {"up": OF_EVERY_SERIES}
 
 
 def series() -> dict[str, set[str]]:
-    """Each series by its name, with its labels."""
+    """The labels of each series, by the name of the series."""
     known: dict[str, set[str]] = {name: set(OF_EVERY_SERIES) for name in PROCESS}
     for measure in MEASURES:
         labels = OF_EVERY_SERIES | set(measure.labels)
@@ -31,7 +31,7 @@ def series() -> dict[str, set[str]]:
 
 
 def selectors(expression: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Each selector of an expression, with what it is inside of, the outermost first."""
+    """Each selector of an expression, with the nodes that enclose it, outermost first."""
     yield from _walk(promql.parse(expression), ())
 
 
@@ -48,7 +48,8 @@ def _walk(node: Any, around: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, 
 
 
 def complaints(expression: str) -> Iterator[str]:
-    """What an expression asks for that is not there, and where it would count one installation several times."""
+    """Names and labels in an expression that the program does not export, and sums that would count an installation
+    repeatedly."""
     known = series() | OF_PROMETHEUS
     for selector, around in selectors(expression):
         if selector.name not in known:
@@ -70,7 +71,7 @@ def _by(node: Any) -> list[str]:
 
 
 def _of_one_job(selector: Any, around: tuple[Any, ...]) -> bool:
-    """The job is named, or kept apart by every aggregation."""
+    """Whether the selector names a job, or every aggregation around it keeps jobs apart."""
     named = any(one.name == "job" and one.op == promql.MatchOp.Equal for one in selector.matchers.matchers)
     return named or all("job" in _by(node) for node in around if isinstance(node, promql.AggregateExpr))
 

@@ -1,7 +1,7 @@
-"""Holds a dashboard against Grafana's own schema, in the form of the classes that Grafana generates from it.
+"""Checks a dashboard against Grafana's own schema, using the classes that Grafana generates from it.
 
-Reading is lenient there: what is unknown is left out, and values are not looked at. So what was read is written again,
-to see what was left out, and each value is compared with the type that its class announces.
+These classes read leniently: they drop unknown fields and do not check values. So this module writes the dashboard
+again to see which fields were dropped, and compares each value with the type that its class declares.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PACKAGE = "grafana_foundation_sdk."
 
 
 def misfits(dashboard: dict[str, Any]) -> list[str]:
-    """Every place of the dashboard that Grafana would not understand; none for a good one."""
+    """Every place in the dashboard that Grafana would not understand; none for a valid dashboard."""
     return list(_misread(dashboard, Dashboard, ""))
 
 
@@ -61,7 +61,7 @@ def _wrong(value: Any, kind: Any, where: str) -> Iterator[str]:
         for name, one in get_type_hints(type(value), vars(sys.modules[type(value).__module__])).items():
             yield from _wrong(getattr(value, name), one, f"{where}.{name}")
     elif isinstance(value, dict) and getattr(kind, "__module__", "").startswith(_PACKAGE):
-        yield from _misread(value, kind, where)  # some are not read any deeper
+        yield from _misread(value, kind, where)  # the classes leave some values unparsed
     elif not _fits(value, kind):
         yield f"{where} is {value!r}, which is no {kind}"
 

@@ -1,4 +1,4 @@
-"""R10.3 as a Grafana file: Grafana understands it, and the program exports what it asks for."""
+"""R10.3 as a Grafana dashboard: Grafana accepts the file, and the program exports every metric that it queries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WANTED = {
     "Queue depth over time",
     "Endpoints",
 }
-"""All of R10.3."""
+"""The panels that R10.3 requires."""
 
 
 def expressions() -> Iterator[str]:
@@ -39,7 +39,7 @@ def expressions() -> Iterator[str]:
 
 
 def promql_of(expression: str) -> str:
-    """With Grafana's variables filled in."""
+    """The expression, with Grafana's variables filled in."""
     return re.sub(r"\$__(rate_interval|range)", "5m", expression.replace("$job", "doorstep"))
 
 

@@ -1,4 +1,5 @@
-"""Prometheus: the alert rules fire at their thresholds, and a real Prometheus finds what dashboard and rules ask for."""
+"""Prometheus: the alert rules fire at their thresholds, and a real Prometheus finds every metric that dashboard and
+rules use."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_what_doorstep_s_own_rules_have_too_has_their_numbers(alert: str, rule: 
 
 
 def thresholds(rule: AlertRule) -> set[float]:
-    """As the expressions have them, in which a rate is a share."""
+    """The thresholds as the expressions contain them: a failure rate is a fraction there, not a percentage."""
     return {rule.threshold / 100, float(rule.minimum)} if rule.rule is Rule.FAILURE_RATE else {rule.threshold}
 
 
@@ -147,7 +148,7 @@ def send(program: Program) -> None:
 
 @contextmanager
 def prometheus(folder: Path, program: Program) -> Iterator[Any]:
-    """A Prometheus that fetches every half second; gives a way to ask it."""
+    """A Prometheus that scrapes every half second; yields a function to query it."""
     target = program.url.removeprefix("http://")
     (folder / "prometheus.yml").write_text(
         "global: {scrape_interval: 500ms, scrape_timeout: 400ms}\n"
@@ -174,7 +175,7 @@ def prometheus(folder: Path, program: Program) -> Iterator[Any]:
                 found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
                 return found
         except urllib.error.HTTPError as error:
-            assert error.code == 503, f"{expression}: {error.read()!r}"  # it is starting
+            assert error.code == 503, f"{expression}: {error.read()!r}"  # it is still starting
             return []
         except OSError:
             return []

@@ -1,4 +1,4 @@
-"""The pages that people read, and their contents."""
+"""The documentation pages, and helpers that read their contents."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("**/*.md"), REQUIREMENTS_MAP])
 
 
 def fences(page: Path, *languages: str) -> list[str]:
-    """The code blocks of a page in one of these languages."""
+    """The code blocks of a page that are in one of these languages."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     return [code for language, code in found if language in languages]
 
 
 def section(page: Path, heading: str) -> str:
-    """What stands under a heading of the second level."""
+    """The text under a second-level heading."""
     text = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert text, f"{page.name} has a section {heading!r}"
     return text
 
 
 def rows(page: Path, heading: str) -> list[list[str]]:
-    """The rows of the first table after a heading, without its head, cell by cell."""
+    """The cells of each row in the first table after a heading, without the header row."""
     text = f"\n{page.read_text()}".partition(f"\n{heading}\n")[2]
     table = re.search(r"^\|.*?(?=\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
     assert table, f"{page.name} has a table under {heading!r}"

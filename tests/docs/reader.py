@@ -1,4 +1,4 @@
-"""Someone who follows a page to the letter: writes its files, types its commands, and compares what is shown."""
+"""A simulated reader who follows a page exactly: writes its files, types its commands, and compares the output."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.support.ports import free_port
 from tests.support.program import wait_for
 
 _STAYS = re.compile(r"make .*run|doorstep (serve|worker)\b")
-"""Commands that keep the first terminal until they are stopped."""
+"""Commands that occupy the first terminal until they are stopped."""
 _LOOKS = re.compile(r"doorstep (status|deliveries|[\w-]+ list)\b|(ls|cat)\b|curl (?!.* (-d|-X) )", re.DOTALL)
-"""Commands that change nothing: they can be repeated until there is something to see."""
+"""Commands that change nothing, so they can be repeated until the expected output appears."""
 _KEPT = re.compile(r"^(?:export |\. ).*\n", re.MULTILINE)
-"""What a terminal remembers of the commands before."""
+"""Lines that set state for the rest of a terminal session."""
 _BLOCK = re.compile(
     r"(?:`(?P<file>[\w.]+)`:\n\n)?^```(?P<language>sh|text|python|toml)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
 )
@@ -30,16 +30,16 @@ _LOOK_AGAIN_SECONDS = 0.2
 
 
 class Step(NamedTuple):
-    """A file to write, or a block of commands, and what the page shows after it."""
+    """A file to write, or a block of commands, and the output that the page shows after it."""
 
     code: str
     file: str | None = None
     shown: tuple[str, ...] = ()
-    """On its own screen, then on that of the receiver."""
+    """The output of the commands, then the output of the receiver."""
 
 
 class Reader:
-    """Someone with three terminals: of the service, of the receiver, and one to type in."""
+    """A reader with three terminals: one for the service, one for the receiver, and one to type in."""
 
     def __init__(self, folder: Path, stack: ExitStack, places: Mapping[str, str]) -> None:
         port, receiver_port = free_port(), free_port()
@@ -89,7 +89,7 @@ class Reader:
         wait_for(lambda: "Listening at" in receiver.shown, lambda: receiver.shown)
 
     def _received(self) -> str:
-        """All that the receiver has shown; it has been told after how many requests to end."""
+        """All output of the receiver, which was started to exit after a fixed number of requests."""
         assert self._receiver is not None
         shown = self._receiver.wait()
         assert self._receiver.process.returncode == 0, shown
@@ -114,7 +114,8 @@ class Reader:
 
 @contextmanager
 def reading(folder: Path, *needs: str, places: Mapping[str, str]) -> Iterator[Reader]:
-    """In a folder that has what is being tested, installed, and what the page `needs` of the repository; no more."""
+    """A reader in a folder that contains only the installed program and the parts of the repository that the page
+    `needs`."""
     for name in needs:
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
@@ -123,7 +124,7 @@ def reading(folder: Path, *needs: str, places: Mapping[str, str]) -> Iterator[Re
 
 
 def steps(text: str) -> list[Step]:
-    """The blocks of a page, or of a part of it; what is shown belongs to the commands before it."""
+    """The steps of a page, or of a part of it; a block of output belongs to the commands before it."""
     found: list[Step] = []
     for block in _BLOCK.finditer(text):
         if block["language"] == "text":

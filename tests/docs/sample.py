@@ -1,8 +1,8 @@
-"""Compares what a page shows with what a command has shown, and remembers what differs from one run to the next.
+"""Compares the output that a page shows with a command's real output, and remembers values that differ between runs.
 
-In a sample, ids, keys and secrets stand for those of the reader's own run: one that was seen once must be the same
-wherever it stands again, in what is shown and in what is typed. Times and durations need only look alike, `…` stands
-for anything, and the space between columns for any other.
+In a sample, ids, keys and secrets are placeholders for those of the reader's own run. Once a placeholder has been seen,
+it must stand for the same value everywhere, in output and in typed commands. Times and durations need only have the
+same format, `…` stands for any text, and spaces between columns match any number of spaces.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _TOKEN = re.compile("|".join([f"(?P<name>{_NAMES})", "(?P<anything>…)", *_ALIK
 
 
 class Samples:
-    """One reader's run: the names in the page, and what they are in truth."""
+    """One reader's run: the placeholders in the page, and their real values."""
 
     def __init__(self, places: dict[str, str]) -> None:
         self._places = places
-        """Addresses of the page, and those of this run."""
+        """Text in the page, such as addresses, and its replacement in this run."""
         self._names: dict[str, str] = {}
 
     def typed(self, command: str) -> str:
-        """The command with this run's names and places."""
+        """The command with the values and addresses of this run."""
         return re.sub(_NAMES, lambda found: self._names.get(found[0], found[0]), self._placed(command))
 
     def matches(self, sample: str, shown: str, *, whole: bool = True) -> bool:
-        """Whether this is what the page shows; new names are remembered if it is."""
+        """Whether the output matches the page's sample; if so, the values of new placeholders are remembered."""
         pattern, new = self._pattern(self._placed(sample.strip()))
         found = (re.fullmatch if whole else re.search)(pattern, shown.strip(), re.DOTALL)
         if found is None:

@@ -1,4 +1,4 @@
-"""A command in a terminal of its own, as a reader of the pages would run it."""
+"""Runs a command in its own terminal, as a reader of the pages would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """What it shows is collected while it runs; both of its outputs are on the screen, as they would be."""
+    """A terminal that collects its output while the command runs; stdout and stderr share the screen, as in a real
+    terminal."""
 
     def __init__(self, command: str, folder: Path, environment: Mapping[str, str]) -> None:
         self._screen, end = pty.openpty()
@@ -41,22 +42,22 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """What stands on the screen, without colours."""
+        """The text on the screen, without colours."""
         return _STYLES.sub("", self._bytes.decode("utf-8", "replace")).replace("\r\n", "\n")
 
     def wait(self) -> str:
-        """All that it has shown, once it has ended by itself."""
+        """Wait until the command ends by itself; returns all its output."""
         self.process.wait(PATIENCE_SECONDS)
         self._reader.join(PATIENCE_SECONDS)
         return self.shown
 
     def end(self) -> None:
-        """Ctrl-C, and wait for it."""
+        """Press Ctrl-C and wait until the command ends."""
         os.killpg(self.process.pid, signal.SIGINT)
         self.process.wait(PATIENCE_SECONDS)
 
     def close(self) -> None:
-        """End it, with whatever it has started, as closing the window would."""
+        """End the command and every process that it started, as closing the window would."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
         try:
@@ -70,7 +71,7 @@ class Terminal:
         while True:
             try:
                 got = os.read(self._screen, 65_536)
-            except OSError:  # nobody is at the other end any more
+            except OSError:  # the other end is closed
                 return
             if not got:
                 return
@@ -79,7 +80,7 @@ class Terminal:
 
 @contextmanager
 def terminal(command: str, folder: Path, environment: Mapping[str, str]) -> Iterator[Terminal]:
-    """Closed in any case."""
+    """A terminal that is always closed at the end."""
     it = Terminal(command, folder, environment)
     try:
         yield it

@@ -1,4 +1,4 @@
-"""docs/reference/console.md has a part for each screen, and says what each key does."""
+"""docs/reference/console.md has a section for each screen, and explains what each key does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The code of docs/how-to/handlers.md, written into a program and run: every handler on the page is declared and called."""
+"""Writes the code of docs/how-to/handlers.md into a program and runs it: every handler on the page is declared and
+called."""
 
 from __future__ import annotations
 

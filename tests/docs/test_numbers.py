@@ -1,4 +1,4 @@
-"""The numbers and names in the guides are those of the code."""
+"""The numbers and names in the guides match the code."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     assert f"within {keyring.CACHE_SECONDS} seconds" in security
     assert f"the same unknown key at most once in {keyring.CACHE_SECONDS} seconds" in security
     assert f"at most {keyring._LOOKUPS_MAX} unknown keys at a time" in security
-    assert f"beyond {Settings().failed_keys_per_second:g} requests a second without a valid key" in security
+    assert f"more than {Settings().failed_keys_per_second:g} requests a second without a valid key" in security
     assert endpoints.OVERLAP_SECONDS == 86_400 and "(a day by default," in security
     assert f"at most {endpoints._OVERLAP_SECONDS_MAX / 86_400:g})" in security
-    assert f"at most {endpoints._SECRETS_MAX} sign at once" in security
-    assert f"at most {WINDOW_MAX} wait for one endpoint" in operating
+    assert f"At most {endpoints._SECRETS_MAX} secrets of an endpoint can be valid at the same time" in security
+    assert f"at most {WINDOW_MAX} retried deliveries wait for one endpoint" in operating
     assert f"An operation has at most {IN_FLIGHT_MAX:,} deliveries in flight" in operating
     assert f"At most {bulk._LIVE_MAX} operations of an organization" in operating
-    assert f"counted up to {bulk._COUNTED_MAX:,}" in operating
-    assert f"goes out at {bulk._REPLAY_RATE:g} a second" in operating
+    assert f"counts the deliveries of an operation up to {bulk._COUNTED_MAX:,}" in operating
+    assert f"the replay of a time range sends {bulk._REPLAY_RATE:g} events a second" in operating
     assert Tuning().revive_after_seconds == 5 and "is due in five seconds" in operating
     assert f"up to {COUNT_MAX:,}" in operating
     assert f"at most {EXAMINED_MAX:,} index entries and a count at most {COUNT_MAX:,}" in architecture

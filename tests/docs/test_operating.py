@@ -1,4 +1,4 @@
-"""The backups of docs/how-to/operating.md, taken from a running program and restored, with the commands that stand there."""
+"""The backup commands of docs/how-to/operating.md work: a running program is backed up and restored."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_the_control_a_plain_dump_of_postgresql_is_refused_as_the_page_says(
 
 
 def an_event_that_waits(program: Program) -> str:
-    """For a receiver that is not there, of an endpoint with a sealed secret."""
+    """Send an event to an endpoint with an encrypted secret, whose receiver is down; wait until it is in the retry
+    queue."""
     program.post("/v1/endpoints", {"name": "shop", "url": "http://127.0.0.1:9/"})
     event = {"event_type": "order.paid", "payload": {"order": 42}}
     event_id: str = program.post("/v1/events", event).json["event_id"]
@@ -76,7 +77,8 @@ def an_event_that_waits(program: Program) -> str:
 
 
 def tried_again(program: Program, event_id: str) -> str:
-    """What a retry of the restored event comes to: CONNECTION once its payload was there and its secret opened."""
+    """Retry the restored event and return its error code. CONNECTION means that its payload and its secret could be
+    read."""
     event = program.get(f"/v1/events/{event_id}").json
     (delivery,) = event["deliveries"]
     assert event["payload"] == {"order": 42}
@@ -101,7 +103,7 @@ def place(server: PostgresServer, database: str) -> dict[str, str]:
 
 
 def with_programs() -> dict[str, str]:
-    """`pg_dump` and `pg_restore`, of the server's own version."""
+    """A PATH with `pg_dump` and `pg_restore` in the same version as the server."""
     return {"PATH": f"{find_binaries()}:{os.environ['PATH']}"}
 
 

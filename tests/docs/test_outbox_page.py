@@ -1,4 +1,4 @@
-"""The programs that docs/how-to/outbox.md shows are run as they stand there, and their events are in the outbox afterwards."""
+"""Runs the programs in docs/how-to/outbox.md unchanged, and checks that their events are in the outbox afterwards."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Order(Base):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where shop.db is, with its orders and our tables."""
+    """The folder of shop.db, which contains its orders table and Doorstep's tables."""
     monkeypatch.chdir(tmp_path)
     asyncio.run(Doorstep("sqlite:///shop.db")._store.migrate())
     with closing(sqlite3.connect("shop.db")) as connection:

@@ -1,4 +1,4 @@
-"""The pages describe what exists, and everything that exists is on a page."""
+"""The pages describe only what exists, and everything that exists is described on a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE_SECONDS
 COMMANDS = REFERENCE / "commands.md"
 ALL_TEXT = "\n".join(page.read_text() for page in PAGES)
 _COMPLETION = {"--install-completion"}
-"""Typer adds it by itself, to the program and not to a command."""
+"""Typer adds this option automatically, to the program but not to its commands."""
 _every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -65,7 +65,7 @@ def test_no_command_repeats_a_shared_option() -> None:
 
 @_every_page
 def test_every_command_line_in_a_shell_example_would_be_understood(page: Path) -> None:
-    """Parsed to the last option, and not run."""
+    """Each command line is parsed completely, but not run."""
     for line in (line for code in fences(page, "sh") for line in code.splitlines() if line.startswith("doorstep ")):
         command, words = _command(shlex.split(line, comments=True))
         command.make_context(line, words)
@@ -73,7 +73,7 @@ def test_every_command_line_in_a_shell_example_would_be_understood(page: Path) -
 
 @_every_page
 def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
-    """In backticks; arguments may be left out there."""
+    """Checks commands in backticks, where arguments may be omitted."""
     for line in re.findall(r"`(doorstep [^`]+)`", page.read_text()):
         command, words = _command(line.split())
         known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | _COMPLETION
@@ -127,7 +127,7 @@ def test_every_code_block_is_closed_and_nothing_is_left_to_fill_in(page: Path) -
 
 @_every_page
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
-    """In backticks: `tests/faults`, `docs/retries.md`, `src/doorstep/config.py`."""
+    """Checks paths in backticks: `tests/faults`, `docs/retries.md`, `src/doorstep/config.py`."""
     assert [name for name in _paths(page) if not list(ROOT.glob(name))] == []
 
 
@@ -156,7 +156,8 @@ def test_every_page_in_docs_is_in_one_of_the_four_groups() -> None:
 
 
 def _broken_rows(text: str) -> list[str]:
-    """Lines of tables with more or fewer cells than the line before; also a line that only ends like a row."""
+    """Table lines with more or fewer cells than the line before, and lines that end like a table row but do not begin
+    like one."""
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     broken, width = [], 0
     for line in prose.splitlines():
@@ -168,7 +169,7 @@ def _broken_rows(text: str) -> list[str]:
 
 
 def _shared_by(path: str) -> set[str]:
-    """The shared options that the page says this command takes."""
+    """The shared options that this command takes according to the page."""
     table = rows(COMMANDS, "## Shared options")
     return {name.strip("`") for name, _, without in table if f"`{path}`" not in without.split(", ")}
 
@@ -183,7 +184,7 @@ def _hidden(param: Any) -> bool:
 
 
 def _command(words: Sequence[str]) -> tuple[Any, list[str]]:
-    """The command that a line leads to, and what is left of the line for it."""
+    """The command that a command line names, and the rest of the line."""
     found, rest = command_tree(), list(words[1:])
     while rest and not rest[0].startswith("-") and hasattr(found, "commands"):
         assert rest[0] in found.commands, f"there is no command {rest[0]} in {' '.join(words)}"
@@ -205,7 +206,7 @@ def _paths(page: Path) -> Iterator[str]:
 
 
 def _anchors(page: Path) -> set[str]:
-    """Where links into a page can lead."""
+    """The anchors of a page that links can point to."""
     return {f"#{_anchor(heading)}" for heading in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
 
 

@@ -1,4 +1,4 @@
-"""The pictures of the console: all of them are shown, in both themes, and none is heavy."""
+"""The pictures of the console: all are shown, in both themes, and no file is large."""
 
 from __future__ import annotations
 

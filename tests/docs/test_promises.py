@@ -1,4 +1,4 @@
-"""tests/promises.md names real tests, leaves out no promise, and counts its controls correctly."""
+"""tests/promises.md names existing tests, includes every promise, and counts its controls correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quickstart, and its twin with curl, followed to the letter: commands run in order, and their output is compared."""
+"""Follows the quickstart and its curl version exactly: the commands run in order, and their output is compared."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.docs.sample import Samples
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    """In a folder that has what `make run` needs, and nothing else."""
-    installed = {"make run": "make --old-file=.venv/.installed-run run"}  # what is being tested is there already
+    """A reader in a folder that contains only what `make run` needs."""
+    installed = {"make run": "make --old-file=.venv/.installed-run run"}  # already installed here
     with reading(tmp_path, "Makefile", "pyproject.toml", "requirements", places=installed) as it:
         yield it
 

@@ -1,4 +1,4 @@
-"""The README is short, its example works as written, and the make targets that it promises exist."""
+"""The README is short, its example works as written, and the make targets that it names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference is what the docstrings say, and every public name has one."""
+"""The reference matches the docstrings, and every public name has one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Kept: ...
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The part of the generator that reads, and a package to read."""
+    """The module of the generator that reads packages, and a sample package for it to read."""
     package = tmp_path / "doorstep_sample"
     package.mkdir()
     (package / "__init__.py").write_text(SAMPLE.lstrip())

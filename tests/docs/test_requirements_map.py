@@ -1,4 +1,4 @@
-"""tests/requirements-map.md names real tests, and leaves out no requirement and no acceptance test."""
+"""tests/requirements-map.md names existing tests, and includes every requirement and every acceptance test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables in docs/explanation/retries.md are those of the code."""
+"""The tables in docs/explanation/retries.md match the code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     assert f"wait for {rules.open_seconds / 60:g} minutes" in text
     assert f"{rules.disable_after_seconds / 86_400:g} days without one success" in text
     assert (RETRY_AFTER_MIN_SECONDS, RETRY_AFTER_MAX_SECONDS) == (1, 24 * 3_600)
-    assert "within 1 second and 24 hours" in text
+    assert "between 1 second and 24 hours" in text
     assert all(policy.jitter == 0.1 for policy in BUILT_IN.values())
     assert "varied by ±10 %" in text
 
@@ -72,7 +72,7 @@ def _seconds(part: str) -> float:
 
 
 def _statuses(what: str) -> list[int]:
-    """`408, 425` as they are; one of each hundred for `5xx`."""
+    """The statuses in a table cell: `408, 425` as listed; for `5xx`, one example of the class."""
     if found := re.fullmatch(r"(?:other )?(\d)xx", what):
         return [int(found[1]) * 100 + (18 if what.startswith("other") else 0 if found[1] != "3" else 2)]
     return [int(part) for part in re.findall(r"\b\d{3}\b", what)] if re.fullmatch(r"[\d, ]+", what) else []

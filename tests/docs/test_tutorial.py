@@ -1,4 +1,4 @@
-"""The tutorial of the library, followed to the letter: its files are written, its commands run, and what they show is compared."""
+"""Follows the library tutorial exactly: its files are written, its commands run, and their output is compared."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STEPS = steps(PAGE.read_text())
 
 @pytest.fixture
 def reader(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[Reader]:
-    """In an empty folder, with what is being tested and a database of PostgreSQL at hand."""
+    """A reader in an empty folder, with the program installed and a PostgreSQL database available."""
     postgres_server.create_database("tutorial")
     places = {
         "python3 -m venv .venv": "true",
-        "pip install": "true",  # what is being tested is there already
-        "pytest -q": "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest -q",  # a reader has no plugins
+        "pip install": "true",  # the program under test is already installed
+        "pytest -q": "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest -q",  # a reader has no pytest plugins
         "postgresql://shop:secret@127.0.0.1/shop": postgres_server.url("tutorial"),
     }
     with reading(tmp_path, places=places) as it:

@@ -1,4 +1,5 @@
-"""Every test of this folder that takes a `stage` runs on SQLite, and in the full tier on PostgreSQL; the time is not real."""
+"""Tests in this folder that take a `stage` run on SQLite and, in the full tier, also on PostgreSQL, with a simulated
+clock."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ __all__ = ["database_url", "sqlite_url"]
 
 @pytest.fixture
 def prepare() -> Prepare:
-    """Registers handlers; an example that has some replaces it."""
+    """Registers handlers; the tests of an example with handlers override this fixture."""
     return lambda _: None
 
 
 @pytest.fixture
 def told() -> list[str]:
-    """What a story says, line by line."""
+    """The lines that a story prints."""
     return []
 
 
@@ -36,6 +37,6 @@ async def stage(database_url: str, prepare: Prepare, told: list[str]) -> AsyncIt
 
 @asynccontextmanager
 async def _served(doorstep: Doorstep) -> AsyncIterator[str]:
-    """By a server that ends at once."""
+    """Serves the application, and stops immediately at the end."""
     async with listening(create_application(doorstep)) as port:
         yield f"http://127.0.0.1:{port}"

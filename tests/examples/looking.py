@@ -1,4 +1,4 @@
-"""What the tests of all examples look at, through the API as its users see it."""
+"""Helpers that read deliveries and attempts through the API, as its users do; shared by the tests of all examples."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def since_noon(instant: datetime | None) -> float:
 
 
 async def starts_of(stage: Theatre, event_id: UUID) -> list[float]:
-    """When each of its attempts began."""
+    """When each attempt of the event's delivery began."""
     return [since_noon(attempt.started_at) for attempt in await attempts_of(stage, event_id)]
 
 
 def story_in(page: Path) -> str:
-    """The output of an example as its page shows it."""
+    """The example's output, as shown on its page."""
     (text,) = [text for text in fences(page, "text") if text.startswith("day 1 ")]
     return text.strip()

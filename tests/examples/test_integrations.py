@@ -1,4 +1,4 @@
-"""The acceptance criteria of the integrations profile, on its example."""
+"""The acceptance criteria of the integrations profile, tested on its example."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def send(stage: Theatre, event_type: str, payload: object = INVOICE) -> UU
 
 
 async def crm_is_down(stage: Theatre) -> UUID:
-    """A customer for a CRM that answers 503."""
+    """A customer event for a CRM that answers 503."""
     stage.receiver.behaves(status(503))
     await stage.api.endpoints.create(**crm(stage.receiver.url("/crm")))
     event_id = await send(stage, "customer.changed", {"customer": 1})

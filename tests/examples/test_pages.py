@@ -1,4 +1,4 @@
-"""The pages about the profiles: every test that they name exists, and every test of an example is named."""
+"""The profile pages: every test that they name exists, and every test of an example is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The acceptance criteria of the protocols profile, on its example."""
+"""The acceptance criteria of the protocols profile, tested on its example."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_r9_4_a_retry_goes_back_to_the_start_without_the_error_and_with_a_
 
 
 async def test_r9_4_a_failed_state_can_be_retried_while_it_waits(stage: Theatre, protocols: Protocols) -> None:
-    """A stage of one's own policy may wait between its tries; here it is held by a pause of its endpoint."""
+    """A stage with a custom policy may wait between its attempts; in this test, a pause of its endpoint holds it."""
     endpoints = await stage.api.endpoints.page()
     (grounding,) = [one for one in endpoints if one.name == "protocol.grounding"]
     await stage.api.endpoints.change(grounding.endpoint_id, policy=[60, 60])

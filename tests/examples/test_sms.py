@@ -1,4 +1,5 @@
-"""The acceptance criteria of the sms profile, on its example: a real carrier on a socket, and a clock that leaps."""
+"""The acceptance criteria of the sms profile, tested on its example: a real carrier on a socket, and a simulated
+clock."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from examples.theatre import Prepare, Theatre
 from tests.examples.looking import PROFILES, delivery_of, since_noon, status_of, story_in
 
 SCHEDULE = [0, 300, 900, 2_100]
-"""The first submission, and three more 300, 600 and 1200 seconds apart."""
+"""The first submission, and three more after further 300, 600 and 1200 seconds."""
 TO_THE_END = 2_100
 A_WEEK = 7 * 86_400
 
@@ -223,7 +224,8 @@ async def test_r3_1_an_answer_that_is_not_the_carriers_is_logged_and_the_batch_t
 
 
 async def test_a_batch_that_the_carrier_has_twice_is_sent_once(stage: Theatre, carrier: Carrier) -> None:
-    """It took the batch the first time, but its answer was lost; it knows the batch again by its id."""
+    """The carrier accepted the batch on the first attempt, but its answer was lost; it recognizes the batch by its
+    id."""
     carrier.lost_answers = 1
     batch_id = await submit(stage)
     await stage.pass_time(300)
@@ -234,7 +236,7 @@ async def test_a_batch_that_the_carrier_has_twice_is_sent_once(stage: Theatre, c
 
 
 async def test_r6_1_a_busy_carrier_is_not_stormed_by_many_batches(stage: Theatre, carrier: Carrier) -> None:
-    """After five failures in a row the others wait, and use up no attempts."""
+    """After five failures in a row, the other batches wait, and use up no attempts."""
     carrier.script = [BUSY] * 5
     batches = [await submit(stage) for _ in range(5)]
     await stage.pass_time()

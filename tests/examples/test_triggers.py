@@ -1,4 +1,4 @@
-"""The acceptance criteria of the triggers profile, on its example."""
+"""The acceptance criteria of the triggers profile, tested on its example."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.examples.looking import PROFILES, attempts_of, delivery_of, since_noo
 
 AT_ONCE = 0.0
 SCHEDULE = [0, 60, 360, 1_260]
-"""One first attempt, and one 60, 300 and 900 seconds after the one before."""
+"""The first attempt, and retries after further 60, 300 and 900 seconds."""
 A_WEEK = 7 * 86_400
 NEVER_OPENS: NewEndpointFields = {"name": "automation", "circuit": {"failures_max": 1_000}}
-"""For tests about something else than circuits."""
+"""For tests that do not concern circuits."""
 
 
 async def test_the_story_is_told_as_its_page_shows_it(stage: Theatre, told: list[str]) -> None:
@@ -28,7 +28,7 @@ async def test_the_story_is_told_as_its_page_shows_it(stage: Theatre, told: list
 
 
 async def send(stage: Theatre, *answers: int) -> UUID:
-    """A lead for an automation that answers so."""
+    """Send a lead to an automation that returns these answers."""
     stage.receiver.behaves(scripted(answers or [200]))
     await stage.api.endpoints.create(**automation(stage.receiver.url()))
     return (await stage.api.send("lead.created", {"lead": "Ada"})).event_id

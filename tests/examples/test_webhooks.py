@@ -1,4 +1,4 @@
-"""The acceptance criteria of the webhooks profile, on its example."""
+"""The acceptance criteria of the webhooks profile, tested on its example."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ async def test_r4_2_the_log_survives_the_deletion_of_a_dead_letter(stage: Theatr
 
 
 async def opened(stage: Theatre) -> UUID:
-    """A subscription whose circuit is open: one event for each of five failures, ten seconds apart."""
+    """A subscription whose circuit is open after five failed events, ten seconds apart."""
     stage.receiver.behaves(status(503))
     endpoint = await subscribe(stage)
     for _ in range(5):
@@ -331,7 +331,7 @@ async def test_r6_2_the_control_after_four_days_it_is_still_tried(stage: Theatre
 
 
 async def failing_for_days(stage: Theatre, days: int):
-    """An event a day, for a receiver that is down all the time."""
+    """Send one event a day to a receiver that is always down."""
     stage.receiver.behaves(reset)
     endpoint = await subscribe(stage)
     for _ in range(days):

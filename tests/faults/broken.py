@@ -1,4 +1,4 @@
-"""Doorstep with one thing deliberately broken, to show that the harness would notice.
+"""Doorstep with one deliberate fault, to prove that the harness would detect it.
 
 python -m tests.faults.broken acknowledge-before-commit serve --port 8080
 """
@@ -32,11 +32,11 @@ from doorstep.stores.tally import Tally
 
 _COMMIT_SECONDS = 0.3
 ACT_SECONDS = 2.0
-"""Between what a careless bulk operation writes and what it does: long enough to be killed there."""
+"""The pause between what the broken bulk operation writes and what it does: long enough to be killed in it."""
 
 
 def acknowledge_before_commit() -> None:
-    """Receipts are given at once, and the events are stored a moment later."""
+    """Answers with receipts immediately, and stores the events a moment later."""
     store_all = Accepter._store_all
 
     async def hasty(accepter: Accepter, submissions: list[Submission], now: Instant) -> list[Receipt]:
@@ -50,10 +50,10 @@ def acknowledge_before_commit() -> None:
 
 
 def settle_without_token() -> None:
-    """Whoever reports a result is believed, whether or not the delivery is still theirs.
+    """Accepts every reported result, even from a worker that no longer holds the delivery.
 
-    A moment passes before it is reported, so that a worker has results in hand whenever it is stopped. Those of tries
-    that ran out of time while it was stopped would not do: the database refuses a retry of an attempt that is over.
+    The results are written after a short pause, so that a worker has unreported results whenever it is stopped. Results
+    of attempts that timed out during the stop would not help: the database refuses a retry of an attempt that is over.
     """
     settle = SqliteStore.settle
 
@@ -79,7 +79,7 @@ def _newest_tokens() -> dict[bytes, int]:
 
 
 def count_attempts_at_settle() -> None:
-    """A try whose worker never reported did not happen: its delivery is due again, and no attempt was used."""
+    """Ignores attempts whose worker never reported: the delivery is due again, and no attempt was used."""
 
     async def forgiving(store: Store, directory: object, settler: object, clock: Clock, random: object) -> int:
         claims = await store.expired(clock.now(), 500)
@@ -90,7 +90,7 @@ def count_attempts_at_settle() -> None:
 
 
 def progress_apart_from_act() -> None:
-    """A bulk operation writes first how far it has come, and a moment later acts on what it has passed."""
+    """A bulk operation writes its progress first, and acts on the deliveries that it has passed a moment later."""
     write = BulkStepper._write
 
     async def careless(
@@ -106,7 +106,7 @@ def progress_apart_from_act() -> None:
 
 
 def count_apart() -> None:
-    """What happened is counted in a transaction of its own, a moment later."""
+    """Counts in a separate transaction, a moment after the change that is counted."""
     uncounted: list[tuple[Tally, Instant]] = []
     add_counts, settle = batches.add_counts, SqliteStore.settle
 
@@ -125,7 +125,7 @@ def count_apart() -> None:
 
 
 def tell_apart() -> None:
-    """Incidents are removed first, and what they mean is written a moment later."""
+    """Removes incidents first, and writes the resulting messages a moment later."""
     write_alerts = SqliteStore.write_alerts
 
     async def careless(store: SqliteStore, write: AlertWrite) -> bool:
@@ -139,7 +139,7 @@ def tell_apart() -> None:
 
 
 def tell_before() -> None:
-    """What incidents mean is written first, and they are removed a moment later."""
+    """Writes the messages about incidents first, and removes the incidents a moment later."""
     write_alerts = SqliteStore.write_alerts
 
     async def careless(store: SqliteStore, write: AlertWrite) -> bool:
@@ -152,12 +152,12 @@ def tell_before() -> None:
 
 
 def forget_the_order() -> None:
-    """Nobody waits for those that were accepted before it."""
+    """No delivery waits for those that were accepted before it."""
     _put(accept, "BLOCK", "SELECT ?")
 
 
 def commit_without_sync() -> None:
-    """SQLite with synchronous=NORMAL throughout: a commit is in the log file, but not yet on the disk."""
+    """Runs SQLite with synchronous=NORMAL throughout: a commit is in the log file, but not synced to the disk."""
 
     class Careless(sqlite3.Connection):
         def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
@@ -184,7 +184,7 @@ BREAKS: dict[str, Callable[[], None]] = {
 
 
 def program(break_name: str) -> list[str]:
-    """The command that stands in for `doorstep`."""
+    """The command that replaces `doorstep`."""
     assert break_name in BREAKS
     return [sys.executable, "-m", "tests.faults.broken", break_name]
 

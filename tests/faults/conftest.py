@@ -18,7 +18,7 @@ Install = Callable[..., Installation]
 
 @pytest.fixture(scope="session")
 def fault_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server that tests may stop, kill and freeze; durable, because that is what they are about."""
+    """A durable PostgreSQL server that tests may stop, kill and freeze."""
     server = PostgresServer(durable=True).start()
     yield server
     server.destroy()
@@ -42,7 +42,7 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 @pytest.fixture
 def install(tmp_path: Path) -> Iterator[Install]:
-    """Makes installations in this test's folder, and ends every process of theirs afterwards."""
+    """Creates installations in this test's folder, and ends all their processes after the test."""
     made: list[Installation] = []
 
     def new(

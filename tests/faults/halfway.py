@@ -1,4 +1,6 @@
-"""Writes notes while a reader holds the log back halfway, and says which are safe, whatever the disk does.
+"""Writes notes while a reader keeps a checkpoint from completing, and prints the id of each committed note.
+
+The disk may fail meanwhile; the printed notes must survive.
 
 python -m tests.faults.halfway notes.db [careless]
 """
@@ -15,7 +17,7 @@ from doorstep.stores.sql.sqlite.writer import WritingConnection
 
 _TRIES = 20
 _LONG = "x" * 3_500
-"""So that each note has a page of its own."""
+"""So long that each note fills a page."""
 
 
 def keep_note(writing: WritingConnection) -> None:
@@ -31,7 +33,7 @@ def keep_note(writing: WritingConnection) -> None:
 
 
 def keep_notes(path: str) -> None:
-    """Notes before a reader, beside it and after it, with a checkpoint after each of them."""
+    """Write notes before, during and after a read transaction, with checkpoints in between."""
     checkpoints.LOG_PAGES = 1
     writing = WritingConnection(path)
     for _ in range(2):
@@ -49,7 +51,7 @@ def keep_notes(path: str) -> None:
 
 
 def be_careless() -> None:
-    """After a disk error believe that the file has what was moved into it before."""
+    """Disable the rewrite of all pages after a disk error, and so trust that earlier checkpoints reached the file."""
     setattr(checkpoints, "rewrite_every_page", lambda connection: None)  # noqa: B010  a deliberate break
 
 

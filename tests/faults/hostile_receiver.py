@@ -1,7 +1,7 @@
-"""Receivers that misbehave, as plain socket scripts in a process of their own.
+"""Misbehaving receivers, written as plain socket scripts that run in a separate process.
 
-`Hostiles` starts that process: one port for each script. A script gets the accepted socket with the request
-unread, and runs until the other side has had enough. The process counts connections and bytes for the tests.
+`Hostiles` starts that process, which opens one port for each script. A script gets the accepted socket with the request
+unread, and runs until the client gives up. The process counts connections and bytes for the tests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 
 
 class Hostiles:
-    """All hostile receivers, seen from the test."""
+    """The test's handle on all hostile receivers."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.faults.hostile_receiver"]
@@ -34,7 +34,7 @@ class Hostiles:
         return f"{scheme}://127.0.0.1:{self._ports[script.__name__]}/"
 
     def seen(self, script: Script) -> dict[str, int]:
-        """How many `connections` were made to a script and how many `bytes` it could get rid of, so far."""
+        """How many `connections` a script has had, and how many `bytes` it was able to send, so far."""
         counts: dict[str, int] = self._ask(script.__name__)
         return counts
 
@@ -51,7 +51,7 @@ class Hostiles:
 
 
 class Hostile:
-    """A listening socket with one script for all who connect."""
+    """A listening socket that runs one script for each connection."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -78,11 +78,11 @@ class Hostile:
         while True:
             peer, _ = self._listening.accept()
             self.connections += 1
-            self._open.append(peer)  # else it would be closed when its script returns
+            self._open.append(peer)  # otherwise it would be closed when the script returns
             threading.Thread(target=self._run, args=(peer,), daemon=True).start()
 
     def _run(self, peer: socket.socket) -> None:
-        with suppress(OSError):  # the other side had enough
+        with suppress(OSError):  # the client gave up
             self._script(self, peer)
 
 
@@ -90,7 +90,7 @@ Script = Callable[[Hostile, socket.socket], None]
 
 
 def read_request(peer: socket.socket) -> bytes:
-    """One request with a content-length, or nothing if the other side has closed."""
+    """Read one request with a content-length; empty if the client has closed the connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         chunk = peer.recv(65_536)
@@ -108,7 +108,7 @@ def read_request(peer: socket.socket) -> bytes:
 
 OK = b"HTTP/1.1 200 OK\r\n"
 DRIBBLE_SECONDS = 0.05
-"""Slow enough that no timeout between two bytes would ever strike, fast enough for a test."""
+"""A pause so short that a timeout between two bytes would never expire."""
 
 
 def dribbles_headers(receiver: Hostile, peer: socket.socket) -> None:
@@ -229,14 +229,14 @@ def never_reads(receiver: Hostile, peer: socket.socket) -> None:
 
 
 def answers_once_then_closes_the_idle_connection(receiver: Hostile, peer: socket.socket) -> None:
-    """As a receiver does that keeps connections for a shorter time than we do."""
+    """Like a receiver that keeps idle connections for a shorter time than we do."""
     if read_request(peer):
         receiver.send(peer, OK + b"Content-Length: 0\r\n\r\n")
         peer.close()
 
 
 def answers_once_then_resets_at_the_next_request(receiver: Hostile, peer: socket.socket) -> None:
-    """The worst moment: the idle connection dies while the next request is under way on it."""
+    """The worst moment: the idle connection is reset while the next request is being sent on it."""
     if read_request(peer):
         receiver.send(peer, OK + b"Content-Length: 0\r\n\r\n")
         if peer.recv(1):
@@ -275,7 +275,7 @@ SCRIPTS: tuple[Script, ...] = (
 
 
 def main() -> None:
-    """Answer questions on standard input: `ports`, or the name of a script for its counts."""
+    """Answer commands on standard input: `ports`, or the name of a script to get its counts."""
     receivers = {script.__name__: Hostile(script) for script in SCRIPTS}
     for line in sys.stdin:
         if (name := line.strip()) == "ports":

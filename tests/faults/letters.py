@@ -1,4 +1,4 @@
-"""Dead letters and the bulk operations on them: how they come about, and what must be true of an operation's end."""
+"""Creates dead letters and bulk operations on them, and checks what must be true when an operation ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEAD = "SELECT count(*) FROM doorstep_deliveries WHERE state = 'dead'"
 
 
 def bury(installation: Installation, count: int) -> None:
-    """Send so many events to a receiver that refuses them for good, and then mend it."""
+    """Send events to a receiver that permanently rejects them, then repair the receiver."""
     sender = Sender(installation.port, ADMIN_KEY, Log(str(ledger_path(installation))))
     for first in range(0, count, _BATCH):
         numbers = range(first, min(count, first + _BATCH))
@@ -32,7 +32,7 @@ def bury(installation: Installation, count: int) -> None:
 
 
 class Operation:
-    """A bulk retry of every dead letter there is, as someone with the API sees it."""
+    """A bulk retry of all dead letters, as an API client sees it."""
 
     def __init__(self, installation: Installation, **options: object) -> None:
         self._installation = installation
@@ -60,17 +60,17 @@ class Operation:
 
 @dataclass(frozen=True)
 class BulkEvidence:
-    """What is known when an operation has ended: its own account, and what the database and the receiver say."""
+    """Everything known when an operation has ended: its own report, the database, and the receiver's log."""
 
     bulk: Any
     letters: dict[int, tuple[str, str]]
-    """Event id and state of every delivery, by its row."""
+    """Event id and state of each delivery, by row."""
     retried: Counter[int]
-    """How many lines of its history say that this operation retried it."""
+    """How many history entries of each delivery show a retry by this operation."""
     results: dict[int, bool | None]
-    """What the operation has noted about each letter that it took."""
+    """The result that the operation recorded for each letter that it took."""
     failed: frozenset[int]
-    """Letters with a failed attempt after their first."""
+    """Letters with a failed attempt after their first one."""
     arrivals: list[Arrival]
 
 
@@ -91,12 +91,12 @@ _RESULTS = "SELECT delivery_id, succeeded FROM doorstep_bulk_items"
 
 
 def violations(evidence: BulkEvidence) -> list[str]:
-    """What is not as it should be."""
+    """Everything that violates the promises about bulk operations."""
     return [*_not_once(evidence), *_miscounted(evidence), *_misjudged(evidence), *_not_received(evidence)]
 
 
 def _not_once(evidence: BulkEvidence) -> Iterator[str]:
-    """Every letter once; of a cancelled operation, as many as it says and the others are as dead as before."""
+    """Check that each letter was retried once. Letters that a cancelled operation left out must still be dead."""
     for row, (_, state) in evidence.letters.items():
         times = evidence.retried[row]
         if times > 1 or (times == 0 and evidence.bulk["state"] == "finished"):
@@ -113,7 +113,7 @@ def _miscounted(evidence: BulkEvidence) -> Iterator[str]:
         "refused": 0,
         "succeeded": results[True],
         "failed": results[False],
-        "in_flight": results[None] if evidence.bulk["state"] == "cancelled" else 0,  # those are not waited for
+        "in_flight": results[None] if evidence.bulk["state"] == "cancelled" else 0,  # nobody waits for these
     }
     for name, count in counted.items():
         if evidence.bulk[name] != count:
@@ -123,7 +123,7 @@ def _miscounted(evidence: BulkEvidence) -> Iterator[str]:
 
 
 def _misjudged(evidence: BulkEvidence) -> Iterator[str]:
-    """A letter that a killed worker was trying has failed, even if it is delivered later."""
+    """A letter counts as failed if a worker was killed while trying it, even if it is delivered later."""
     for row, well in evidence.results.items():
         if well and evidence.letters[row][1] != "delivered":
             yield f"letter {row} counts as delivered and is {evidence.letters[row][1]}"

@@ -1,4 +1,4 @@
-"""Doorstep that moves its log into the file every few pages, so that a short recording has many checkpoints in it.
+"""Doorstep with a checkpoint every few pages, so that even a short recording contains many checkpoints.
 
 python -m tests.faults.often serve --port 8080
 """
@@ -13,7 +13,7 @@ from doorstep.stores.sql.sqlite import checkpoints
 LOG_PAGES = 20
 
 PROGRAM = [sys.executable, "-m", "tests.faults.often"]
-"""The command that stands in for `doorstep`."""
+"""The command that replaces `doorstep`."""
 
 if __name__ == "__main__":
     checkpoints.LOG_PAGES = LOG_PAGES

@@ -1,9 +1,10 @@
-"""A shop that is killed all the time: each transaction adds an order and sends its event, on the shop's own connection.
+"""A shop that is killed all the time. Each transaction adds an order and sends its event on the shop's own connection.
 
     python -m tests.faults.outbox_program DATABASE_URL SENDER JOURNAL
 
-Waits for lines on its standard input. Each is the number of a life: a fork that goes through transactions until it is
-killed, and whose process id is answered. What a life did with each transaction is in the journal: a letter as it ends.
+It reads lines from standard input. Each line is the number of a life. A life is a forked process that runs transactions
+until it is killed; the program prints its process id. Each life writes one letter to the journal as each transaction
+ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import psycopg
 from doorstep import Doorstep
 
 COMMITTED, ROLLED_BACK, PART_ROLLED_BACK = b"c", b"r", b"s"
-"""The endings of transactions. In the last, an order and its event are undone to a savepoint, and another stays."""
+"""How a transaction ends. PART_ROLLED_BACK undoes one order and its event to a savepoint, and keeps another."""
 
 
 class Sender(Protocol):
@@ -31,37 +32,37 @@ class Sender(Protocol):
 
 
 class Atomic:
-    """Sends on the connection, before or after the order itself is inserted."""
+    """Sends on the transaction's connection, before or after it inserts the order."""
 
     def __init__(self, ds: Doorstep, connection: Any) -> None:
         self.ds = ds
         self.connection = connection
 
     def before(self, order: str) -> None:
-        """Nothing outside the transaction."""
+        """Do nothing outside the transaction."""
 
     def inside(self, order: str) -> None:
         self.ds.send("order.paid", {"order": order}, connection=self.connection)
 
     def after(self, order: str) -> None:
-        """Nothing outside the transaction."""
+        """Do nothing outside the transaction."""
 
 
 class TooEarly(Atomic):
-    """A careless one: sends what it is about to do."""
+    """A broken sender: sends the event before the transaction begins."""
 
     def before(self, order: str) -> None:
         self.ds.send_sync("order.paid", {"order": order})
 
     def inside(self, order: str) -> None:
-        """It has been sent."""
+        """Do nothing: the event has already been sent."""
 
 
 class TooLate(Atomic):
-    """Another one: sends what it has done, if it lives long enough."""
+    """A broken sender: sends the event after the transaction, if it still lives."""
 
     def inside(self, order: str) -> None:
-        """It will be sent."""
+        """Do nothing: the event will be sent later."""
 
     def after(self, order: str) -> None:
         self.ds.send_sync("order.paid", {"order": order})
@@ -108,14 +109,14 @@ class Life:
 
 
 def connect(url: str) -> Any:
-    """A connection that begins and ends nothing by itself."""
+    """A connection that does not begin or end transactions by itself."""
     if url.startswith("sqlite"):
         return sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
     return psycopg.connect(url, autocommit=True, application_name="shop")
 
 
 def main(url: str, sender: str, journal: str) -> None:
-    Doorstep(url)  # what is imported when it is first needed, once for all lives
+    Doorstep(url)  # loads the lazily imported modules once, for all lives
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

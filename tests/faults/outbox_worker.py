@@ -1,4 +1,4 @@
-"""A worker that is killed and frozen all the time: it forwards, delivers, and writes down what arrives.
+"""A worker that is killed and frozen all the time. It forwards, delivers, and records what arrives.
 
 python -m tests.faults.outbox_worker DATABASE_URL LOG
 """
@@ -21,7 +21,7 @@ def main(url: str, log: str) -> None:
     @ds.handler("order.*", name="take")
     async def take(event: Received) -> None:
         os.write(arrivals, f"{event.json()['order']} {event.event_id}\n".encode())
-        await asyncio.sleep(SECONDS)  # long enough that some die in the middle
+        await asyncio.sleep(SECONDS)  # long enough that some workers die in the middle
 
     ds.run()
 

@@ -1,8 +1,9 @@
-"""A program with a pipeline, which dies at the worst moments: `python -m tests.faults.pipeline_app`.
+"""A program with a pipeline that dies at the worst moments: `python -m tests.faults.pipeline_app`.
 
-With a chance given in the environment it kills itself in the middle of a stage, between the write of the entity and the
-settle of its delivery, or as it decides at a gate; until there is a file named `peace`. Each stage leaves a line in
-`effects`. Every worker has a reviewer, so that at each gate several decide about the same entity at once.
+With a probability from the environment, it kills itself in the middle of a stage, between writing the entity and
+settling its delivery, or while deciding at a gate. It stops doing so when a file named `peace` exists. Each stage
+appends a line to `effects`. Every worker has a reviewer, so several reviewers decide about the same entity at the same
+time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from doorstep.telemetry.facts import Telemetry
 from tests.support.shortcuts import post
 
 _POLICY = [0.05] * 20
-"""More tries than a test has deaths: what it is about is what comes of them, not that they are counted."""
+"""More attempts than a test has deaths. The tests check the results of the deaths, not how the attempts are counted."""
 _CHANCE_OF_FAILURE = 0.03
 _CHANCE_OF_REJECTION = 0.05
 _LOOK_SECONDS = 0.05
@@ -36,7 +37,7 @@ _SEEN_AT_ONCE = 20
 
 
 def make(url: str | None = None) -> tuple[Doorstep, Pipeline]:
-    """The program as it is meant to be."""
+    """The unbroken program."""
     doorstep = Doorstep(url)
     stages: list[Stage | Gate] = [
         Stage("extracting", failed="extraction_failed", policy=_POLICY, concurrency_max=4),
@@ -54,7 +55,7 @@ def die_sometimes(chance: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-# -- what it does ------------------------------------------------------------------------------------------
+# -- stages and reviews ------------------------------------------------------------------------------------
 
 
 def work(stage: str, entity: Entity) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def work(stage: str, entity: Entity) -> dict[str, Any]:
 
 
 async def review(pipeline: Pipeline) -> None:
-    """Decide about whatever waits, as everybody else does at the same time."""
+    """Decide about every waiting entity, while the reviewers of other workers do the same."""
     while True:
         for gate in sorted(pipeline.plan.gates):
             with contextlib.suppress(StoreError):
@@ -98,11 +99,11 @@ def die_between_the_writes() -> None:
     StageRun.finish = finish_and_die  # type: ignore[method-assign]
 
 
-# -- builds that are broken --------------------------------------------------------------------------------
+# -- broken builds -----------------------------------------------------------------------------------------
 
 
 def send_outside_of_the_transaction() -> None:
-    """The entity goes on in one transaction, and its next event is sent in another."""
+    """Writes the entity in one transaction, and sends its next event in another."""
     keep = stage_handler.write_entity
 
     async def careless(store: Store, telemetry: Telemetry, turn: EntityWrite) -> Entity | None:
@@ -116,13 +117,13 @@ def send_outside_of_the_transaction() -> None:
 
 
 def write_over_whatever_is_there() -> None:
-    """What was computed from an older version of an entity is written all the same."""
+    """Writes a result even if it was computed from an outdated version of the entity."""
     keep = stage_handler.write_entity
 
     async def gullible(store: Store, telemetry: Telemetry, turn: EntityWrite) -> Entity | None:
         entity = turn.entity
         if entity.version:
-            await asyncio.sleep(_LOOK_SECONDS)  # time enough for another to be faster
+            await asyncio.sleep(_LOOK_SECONDS)  # time for another process to be faster
             present = await store.get(Entity, entity.org_id, (entity.pipeline, entity.entity_id))
             turn = turn._replace(entity=replace(entity, version=present.version))
         return await keep(store, telemetry, turn)

@@ -1,4 +1,4 @@
-"""What became of the entities of a pipeline whose workers died, and what of that must not be."""
+"""Checks what became of a pipeline's entities when its workers died."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Plan
 
 _ACTS = {"entity.approve": "approved by", "entity.reject": "rejected by", "entity.retry": "retried by"}
-"""By the name of each act in the audit log: how its line of history begins."""
+"""For each audit action, the first words of the matching history entry."""
 
 
 class Life(NamedTuple):
-    """One entity, and everything there is to judge it by."""
+    """One entity with all its evidence."""
 
     entity: Entity
     lines: Sequence[EntityChange]
     audited: Counter[str]
-    """How often each act is in the audit log."""
+    """How often each action is in the audit log."""
     effects: Counter[str]
-    """How often each stage was seen to do its work."""
+    """How often each stage did its work."""
 
     @property
     def done(self) -> list[str]:
@@ -75,7 +75,7 @@ async def _acts(doorstep: Doorstep) -> AsyncIterator[tuple[str, str]]:
 
 
 def faults(plan: Plan, lives: Sequence[Life], expected: int) -> list[str]:
-    """What must not be: pure, so that it can be shown to find something."""
+    """Everything that must not happen. A pure function, so a test can prove that it finds faults."""
     found = [] if len(lives) == expected else [f"{len(lives)} of {expected} entities are there"]
     for life in lives:
         found += [f"{life.entity.entity_id}: {fault}" for fault in (*_ends(plan, life), *_steps(plan, life))]
@@ -96,7 +96,7 @@ def _ends(plan: Plan, life: Life) -> Iterator[str]:
 
 
 def _steps(plan: Plan, life: Life) -> Iterator[str]:
-    """Each line begins where the one before ended, each step is declared, each act has its line, each result its work."""
+    """Check that the history is continuous and each step declared, and that actions and results match their records."""
     if life.lines[-1].new_status != life.entity.status:
         yield f"it is {life.entity.status}, and its history ends with {life.lines[-1].new_status}"
     for before, after in pairwise(life.lines):

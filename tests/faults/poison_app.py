@@ -1,4 +1,4 @@
-"""A program with a handler that some payloads kill, together with the whole worker: `doorstep worker --app`."""
+"""A program with a handler in which some payloads kill the whole worker: `doorstep worker --app`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ doorstep = Doorstep()
 
 
 def handle(received: Received) -> None:
-    """Write down what came; die of poison as a crash in native code would, without a word."""
+    """Record the event. On the poison, die without output, like a crash in native code."""
     poisonous = POISON.encode() in received.payload
     digest = hashlib.sha256(received.payload).hexdigest()
     line = [time.time(), "handler", str(received.event_id), digest, None if poisonous else 200, 1]

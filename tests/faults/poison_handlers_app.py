@@ -1,6 +1,6 @@
-"""A program whose handlers do everything that a handler can do to its process: `doorstep worker --app`.
+"""A program whose handlers harm their process in every way that a handler can: `doorstep worker --app`.
 
-`POISON=shared` runs them in the worker itself.
+With `POISON=shared` they run in the worker process itself.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ doorstep = Doorstep()
     circuit=_NEVER_OPENS,
 )
 def poison(received: Received) -> object:
-    """The deed is the end of the event type."""
+    """Do what the last part of the event type says."""
     deed = received.event_type.removeprefix("poison.")
     return _DEEDS[deed](received)
 
 
 @doorstep.handler("neighbour", isolated=_ISOLATED, policy=[0.1] * RETRIES)
 def neighbour(received: Received) -> None:
-    """Has a pool of its own, beside the poisonous one."""
+    """Has its own process pool, next to the pool of the poison handler."""
 
 
 @doorstep.handler("bystander", policy=[0.1] * RETRIES)
 async def bystander(received: Received) -> None:
-    """Lives in the worker's own event loop."""
+    """Runs in the worker's own event loop."""
 
 
 def _hoard(_: Received) -> None:
     hoard = []
     while True:
-        hoard.append(bytes(10_000_000))  # so that it is over before the time is, however busy the machine
+        hoard.append(bytes(10_000_000))  # hits the memory limit before the time limit, even on a busy machine
 
 
 def _recurse(received: Received) -> object:

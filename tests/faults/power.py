@@ -1,4 +1,4 @@
-"""Power cuts: a serving process is recorded, and its disk is rebuilt as it would be found after a cut at any point."""
+"""Power cuts: records a server process, and rebuilds its disk as it would be after a power cut at any point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOORSTEP = (sys.executable, "-m", "doorstep")
 
 
 class Cut(NamedTuple):
-    """One power cut: what had been acknowledged by then, and what was found afterwards."""
+    """One power cut: what had been acknowledged before it, and what was found afterwards."""
 
     acknowledged: set[str]
     found: set[str]
@@ -34,7 +34,7 @@ class Cut(NamedTuple):
 def record(
     folder: Path, *, requests: int, seed: int = 1, program: Sequence[str] = DOORSTEP, inject: str | None = None
 ) -> list[Step]:
-    """Serve under strace, take events and deliver them; what was done to the disk meanwhile."""
+    """Serve under strace, accept and deliver events, and return what happened to the disk meanwhile."""
     data = SqliteDatabase(_new(folder / "data"))
     installation = Installation(folder, data, program=program)
     try:
@@ -49,7 +49,7 @@ def record(
 
 
 def cut_power(steps: Sequence[Step], folder: Path, count: int, seed: int = 1) -> Iterator[Cut]:
-    """Cut the power at about so many points, half of them right after an answer, where a lie would show."""
+    """Cut the power at about `count` points, half of them right after an answer, where a false one would show."""
     chance, found = random.Random(seed), _new(folder / "found")
     answers = [index for index, step in enumerate(steps) if isinstance(step, Answered)]
     points = {*chance.sample(answers, min(count // 2, len(answers))), *chance.choices(range(len(steps)), k=count // 2)}
@@ -64,7 +64,7 @@ def cut_power(steps: Sequence[Step], folder: Path, count: int, seed: int = 1) ->
 
 
 def _look(files: dict[str, bytes], folder: Path, acknowledged: set[str]) -> Cut:
-    """Start SQLite on what is left, and look for complete events."""
+    """Open the remaining files with SQLite, and look for complete events."""
     for leftover in folder.iterdir():
         leftover.unlink()
     for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Somebody who is told, in the test's own process: every request is noted before it is answered."""
+"""A receiver of notifications, inside the test process. It records every request before it answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Arrival(NamedTuple):
 
 
 class Office:
-    """Answers 200; 400, which is final, to what comes for the shops."""
+    """Answers 200, except for requests to the shops, which it permanently rejects with 400."""
 
     def __init__(self) -> None:
         self.arrivals: list[Arrival] = []
@@ -32,7 +32,7 @@ class Office:
                 self.end_headers()
 
             def log_message(self, format: str, *arguments: object) -> None:
-                """Nobody wants to read that."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

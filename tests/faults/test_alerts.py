@@ -1,4 +1,4 @@
-"""Somebody is told of everything, once, while every process that could tell is killed over and over."""
+"""Every problem is notified exactly once, while every process that could send the notification is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOPS = 20
 EVENTS_PER_SHOP = 3
 KILLS = 8 if os.environ.get("TORTURE") else 5
 PATIENT = {"DOORSTEP_LEASE_SECONDS": "6", "DOORSTEP_TIMEOUT_SECONDS": "4"}
-"""A busy machine must not open the circuit of the channel, which nobody here can wait for."""
+"""Settings under which a busy machine does not open the channel's circuit, which these tests could not wait out."""
 SOON_SECONDS = 30.0
 _DEAD = "(SELECT count(*) FROM doorstep_deliveries WHERE state = 'dead')"
 _INCIDENTS = "(SELECT count(*) FROM doorstep_incidents)"
@@ -36,27 +36,26 @@ TOLD_AND_KEPT = f"SELECT {_INCIDENTS} > 0 AND {_ALERTS} = {_DEAD}"
 
 
 class Told(NamedTuple):
-    """What there is to tell, and what was told: compared one by one, so that what was lost cannot make up for what was
-    told twice."""
+    """What should have been notified, and what was. Compared item by item, so that a duplicate cannot hide a loss."""
 
     dead: dict[str, str]
     """The endpoint of each dead letter."""
     alerts: list[dict[str, Any]]
     news: set[tuple[str, str]]
-    """Each alert that the channel heard of, with the id of the message."""
+    """Each alert that the channel received, with the message id."""
     deaths_told: set[tuple[str, str]]
-    """Each dead letter that an operational event was about, with the id of that."""
+    """Each dead letter that an operational event reported, with the id of that event."""
 
     @property
     def lost(self) -> set[str]:
-        """Letters, alerts and endpoints of which too little was told."""
+        """Dead letters, alerts and endpoints with too few notifications."""
         unheard = {one["alert_id"] for one in self.alerts} - {alert_id for alert_id, _ in self.news}
         uncounted = {name for name, dead in self._dead_by_endpoint.items() if self._counted[name] < dead}
         return set(self.dead) - {letter for letter, _ in self.deaths_told} | unheard | uncounted
 
     @property
     def doubled(self) -> set[str]:
-        """Those of which too much was told; what arrives again under the same id is the same message."""
+        """Those with too many notifications. A repeated arrival with the same id is the same message."""
         told = Counter([thing for thing, _ in (*self.news, *self.deaths_told)])
         alerts = Counter(one["endpoint_id"] for one in self.alerts)
         overcounted = {name for name, count in self._counted.items() if count > self._dead_by_endpoint[name]}
@@ -110,13 +109,13 @@ def test_the_harness_catches_incidents_that_are_told_before_they_are_removed(
 
 
 def _killed_halfway(installation: Installation, office: Office, halfway: str) -> Callable[[], Told]:
-    """Rounds in each of which a letter dies, and the only process is killed between the two writes about it."""
+    """Each round creates a dead letter, and kills the only process between the two writes about it."""
     _furnish(installation, office)
     shops = itertools.cycle(range(SHOPS))
 
     def play() -> Told:
         _send(installation, f"shop.{next(shops)}")
-        with suppress(AssertionError):  # that moment was missed
+        with suppress(AssertionError):  # the moment between the writes was missed
             await_condition(lambda: installation.database.rows(halfway)[0][0], "one of the writes", SOON_SECONDS)
         installation.server.kill()
         installation.await_ready()
@@ -131,7 +130,7 @@ def _trial(installation: Installation, office: Office) -> Told:
     _furnish(installation, office)
     installation.add_worker()
     _send_while_killing(installation)
-    with suppress(AssertionError):  # whether all has been told is what is judged afterwards
+    with suppress(AssertionError):  # the caller checks whether everything was notified
         await_condition(lambda: _all_told(_seen(installation, office)), "everything to be told")
     return _seen(installation, office)
 

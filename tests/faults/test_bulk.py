@@ -25,11 +25,11 @@ _FEW = 600
 _VERY_FEW = 10
 _RATE = 200
 _UNHURRIED: dict[str, object] = {} if os.environ.get("TORTURE") else {"rate_per_second": 300}
-"""So that it is still under way whenever it is killed."""
+"""Slow enough that the operation is still running whenever its process is killed."""
 _WATCHED_SECONDS = 1.0
 _FREEZES_MAX = 15
 _IN_FLIGHT_MAX = 100
-"""What one operation has under way at one endpoint at most, 25 waiting and 64 being tried: what a kill can catch."""
+"""More deliveries than one operation has in flight at one endpoint: at most 25 waiting and 64 in progress."""
 _RETRIED = "(SELECT count(*) FROM doorstep_history WHERE note LIKE 'retried by %')"
 _WRITTEN_NOT_DONE = f"SELECT {_RETRIED} = 0 AND max(version) > 0 FROM doorstep_bulks"
 _WORKERS = "SELECT count(DISTINCT worker) FROM doorstep_attempts WHERE number = 2"
@@ -114,7 +114,7 @@ def kill_once_taken(installation: Installation, operation: Operation, count: int
 
 
 def kill_server(installation: Installation) -> Fault:
-    """Kill the only process there is, and wait for its successor."""
+    """Kill the only process, and wait until its successor is ready."""
     installation.server.kill()
     fault = Fault(time.time(), "kill serve")
     installation.await_ready()
@@ -122,7 +122,7 @@ def kill_server(installation: Installation) -> Fault:
 
 
 def goes_on_without_server(installation: Installation) -> bool:
-    """Freeze the server for a while. It may be frozen with the lock of the whole database in its hand."""
+    """Whether the operation goes on while the server is frozen, perhaps with the lock of the whole database."""
     before = taken_by_now(installation)
     installation.server.pause()
     time.sleep(_WATCHED_SECONDS)
@@ -137,7 +137,7 @@ def taken_by_now(installation: Installation) -> int:
 
 
 def check_end(installation: Installation, operation: Operation, state: str, faults: list[Fault]) -> BulkEvidence:
-    """Wait for the end, and hold it against what a bulk operation promises, and against all other promises."""
+    """Wait for the end of the operation, then check the promises about bulk operations and all other promises."""
     operation.await_end()
     drain(installation)
     evidence = bulk_evidence(installation, operation)

@@ -1,4 +1,4 @@
-"""The checker can fail: each of its rules is shown evidence that breaks it, and evidence that does not."""
+"""Proof that the checker can fail: each rule gets evidence that violates it and evidence that does not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECOND = 1_000_000
 
 
 def innocent() -> Evidence:
-    """One event, failed once, delivered at the second try."""
+    """One event that failed once and was delivered on the second attempt."""
     return Evidence(
         ledger=Ledger(sent={"d1": Sent("d1", "plain", "key")}, acknowledged={"d1": {"e1"}}),
         arrivals=[Arrival(1.0, "ok", "e1", "d1", 500, 1), Arrival(2.0, "ok", "e1", "d1", 200, 1)],
@@ -125,7 +125,7 @@ def leave_a_final_state(evidence: Evidence) -> None:
 
 
 def overtake(evidence: Evidence) -> None:
-    """Another one with the same ordering key, accepted later, was tried after the first failure of the first."""
+    """Add a later event with the same ordering key that was attempted after the first failure of the earlier one."""
     evidence.state.deliveries[0] = evidence.state.deliveries[0]._replace(ordering_key="a")
     evidence.state.deliveries.append(StoredDelivery(8, "e2", "ok", "delivered", 1, 0, 3, "a"))
     evidence.state.moves.append(StoredMove(8, 1, 2_000, "pending", "in_progress"))

@@ -1,4 +1,4 @@
-"""The wall clock of the machine jumps by hours, forwards and back: nothing is delivered early, nothing is stuck."""
+"""The machine's wall clock jumps forwards and back by hours: nothing is delivered early, nothing gets stuck."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fake_time_library() -> str:
 
 
 def settings(offset: Path) -> dict[str, str]:
-    """A process under these believes the wall clock that the file describes; its monotonic clock is the real one."""
+    """Environment for a process whose wall clock follows the file; its monotonic clock is the real one."""
     return {
         "LD_PRELOAD": fake_time_library(),
         "FAKETIME_TIMESTAMP_FILE": str(offset),
@@ -41,7 +41,7 @@ def jump(offset: Path, to: str) -> None:
 
 
 def send_for_later(installation: Installation) -> tuple[str, float]:
-    """An event that is to go out only in some seconds; its id, and the moment."""
+    """Send an event that is due only in some seconds; return its id and that time."""
     at = datetime.now(UTC) + timedelta(seconds=_LATER_SECONDS)
     reply = send_noted(installation, "plain", deliver_at=at.isoformat())
     assert reply.status == 202, reply
@@ -61,7 +61,7 @@ def test_a_jump_of_the_wall_clock_delivers_nothing_early_and_leaves_nothing_stuc
     installation.add_worker()
     ledger = start_ledger(installation, "plain=1,fan=1", rate=60)
     event_id, later = send_for_later(installation)
-    for to in ("+3h", "-3h", "+40d", "+0"):  # each is noticed within a second
+    for to in ("+3h", "-3h", "+40d", "+0"):  # the process notices each jump within a second
         time.sleep(1.2)
         jump(offset, to)
     ledger.stop()

@@ -1,4 +1,4 @@
-"""The database goes away, freezes, throws everybody out or is locked; afterwards everything goes on by itself."""
+"""The database stops, freezes, ends all sessions or is locked; afterwards Doorstep recovers by itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.patience import PATIENCE_SECONDS
 
 _RECOVERY_SECONDS_MAX = 10.0
 _TRIAL_SECONDS = 60 if os.environ.get("TORTURE") else 8
-"""Each way to hurt it is tried once in any case."""
+"""Each fault is injected at least once, however short the trial."""
 _LOAD_SECONDS = 3.0
 _LOST_COMMITS_MIN = 3
 
 
 def delivered_again(installation: Installation) -> float:
-    """Send an event until one is taken, and wait until it is delivered; how long both took."""
+    """Send events until one is accepted, and wait until it is delivered; return how long both took."""
     started = time.monotonic()
     while (reply := send_noted(installation, "plain")).status != 202:
         assert time.monotonic() - started < PATIENCE_SECONDS, reply

@@ -1,4 +1,4 @@
-"""The database file cannot be synced while its log can: that must be noticed, and nothing accepted meanwhile."""
+"""The database file cannot be synced, but its log can: Doorstep must notice that and accept nothing meanwhile."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.faults.harness.trial import drain, judge, send_noted, start_ledger
 from tests.support.patience import PATIENCE_SECONDS
 
 _FAILURES = 8
-"""Syncs of the file that fail, one after the other: a writer tries again after 50 ms, 100, 200, … at most a second."""
+"""The number of consecutive syncs that fail. A writer retries after 50 ms, 100 ms, 200 ms … up to one second."""
 
 
 def failing_syncs(trace: Path, file: Path) -> list[str]:
-    """A wrapper under which only syncs of this one file fail, some of them and then no more."""
+    """A command prefix under which syncs of this one file fail: only some of them, and no other file's."""
     strace = shutil.which("strace")
     assert strace, "strace must be installed to make syncs fail"
     syncs = "fsync,fdatasync"
@@ -38,7 +38,7 @@ def failing_syncs(trace: Path, file: Path) -> list[str]:
 
 
 def await_refusal(installation: Installation) -> Reply:
-    """Send until an event is refused."""
+    """Send events until one is refused."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (reply := send_noted(installation, "plain", metadata={"filler": "x" * 2_000})).status == 202:
         assert time.monotonic() < deadline, "the file cannot be synced, and events are still taken"
@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_synced_refuses_events_until_it_can_and_loses_none
     seconds = await_condition(lambda: send_noted(installation, "plain").status == 202, "events to be taken again")
     ledger.stop()
     drain(installation)
-    installation.close()  # strace keeps polite signals from it
+    installation.close()  # SIGTERM does not reach it through strace
     failed = trace.read_text().count("(INJECTED)")
     verdict = judge(installation, [Fault(0.0, "failed sync")] * failed)
     retry_after = refusal.headers["Retry-After"]

@@ -1,4 +1,4 @@
-"""The disk fills up: new events are refused, old ones stay, reading goes on, and room is all it takes to resume."""
+"""The disk fills up: new events are refused, stored events stay readable, and freeing space is enough to resume."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def await_refusal(installation: Installation) -> Reply:
-    """Send until an event is refused."""
+    """Send events until one is refused."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (reply := send_noted(installation, "plain", metadata={"filler": "x" * 2_000})).status == 202:
         assert time.monotonic() < deadline, "the disk is full, and events are still taken"
@@ -79,6 +79,6 @@ def test_a_full_disk_refuses_new_events_loses_none_and_resumes_by_itself(install
 
 
 def ballast(folder: Path, *, leave: int) -> None:
-    """Fill the disk up to a rest."""
+    """Fill the disk, except for `leave` bytes."""
     room = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
     (folder / "ballast").write_bytes(bytes(max(0, room - leave)))

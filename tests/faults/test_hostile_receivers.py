@@ -1,6 +1,6 @@
-"""Receivers that misbehave cost their own attempt and no more: not its time, not our memory, not their neighbours.
+"""A misbehaving receiver costs only its own attempt, which ends in time, uses little memory and delays no neighbour.
 
-Each script runs several times at once beside ordinary deliveries, whose times are compared with what is normal.
+Each script runs several times in parallel with ordinary deliveries, whose times are compared with their normal times.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tests.support.stretching import stretched
 from tests.unit.transports.certificates import certificate
 
 TIMEOUT_SECONDS = 0.6
-"""For attempts that must run into it; others have time enough to end by themselves, on the slowest machine."""
+"""For attempts that must time out. All others have enough time to end by themselves, even on a slow machine."""
 SLACK_SECONDS = 0.4
 BODY_BYTES_MAX = 16_384
 NEIGHBOURS = 50
 NEIGHBOUR_SLACK_SECONDS = 0.4
-"""Less than the timeout: who waits for a hostile neighbour is too late. Alone they take some 20 ms."""
+"""Below the timeout, so neighbours that wait for a hostile attempt are too late. Normally they take about 20 ms."""
 SOCKET_BUFFER_BYTES = 12 * MIB
-"""What the kernel takes in for a connection before we have read any of it; the rest must never have been sent."""
+"""What the kernel buffers for a connection before we have read any of it. The receiver must not have sent more."""
 
 FAILURES: dict[Script, str] = {
     scripts.dribbles_headers: Code.TIMEOUT,
@@ -87,14 +87,14 @@ async def test_a_hostile_answer_ends_in_its_code_in_time_and_slows_nobody(
 
 
 def test_a_timeout_between_two_bytes_would_never_end_the_dribble(hostiles: Hostiles) -> None:
-    """The control: what a client does that has only a read timeout."""
+    """The control: a client with only a read timeout would wait forever."""
     port = int(hostiles.url(scripts.dribbles_body).rpartition(":")[2].strip("/"))
     with socket.create_connection(("127.0.0.1", port)) as peer:
         peer.settimeout(stretched(TIMEOUT_SECONDS))
         peer.sendall(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
         ends_at = time.monotonic() + 2 * TIMEOUT_SECONDS
         while time.monotonic() < ends_at:
-            assert peer.recv(1)  # always something, always in time
+            assert peer.recv(1)  # a byte always arrives in time
 
 
 @pytest.mark.parametrize("script", CUT_SHORT, ids=named)
@@ -170,7 +170,7 @@ async def test_a_kept_connection_that_died_is_replaced_without_a_failed_attempt(
 
 
 async def test_a_hanging_name_server_is_a_timeout_and_does_not_hold_up_the_end() -> None:
-    """In a network of its own, where the only name server never answers; the system's own resolver waits 10 s."""
+    """Runs in a network namespace whose only name server never answers. The system's own resolver would wait 10 s."""
     inside = ["unshare", "--net", "--mount", sys.executable, "-c", textwrap.dedent(_IN_A_NETWORK_WITH_DEAD_DNS)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     ran = await asyncio.to_thread(
@@ -222,7 +222,7 @@ async def one_attempt(url: str, payload: bytes = b"{}", timeout_seconds: float =
 
 
 async def attempts_beside_neighbours(url: str, timeout_seconds: float, count: int = 5) -> list[Reply]:
-    """The replies of hostile attempts, and the proof that ordinary ones beside them were as fast as ever."""
+    """The replies of hostile attempts. Also checks that ordinary attempts beside them were as fast as ever."""
     async with receiving(lambda _: answer()) as neighbour, sending_over_http(body_bytes_max=BODY_BYTES_MAX) as sending:
         alone = await seconds_for_neighbours(sending, neighbour.url)
         suffering = sending.start([a_transmission(url, timeout_seconds=timeout_seconds) for _ in range(count)])
@@ -241,6 +241,6 @@ async def seconds_for_neighbours(sending: Sending, url: str) -> float:
 
 
 def check_bounds(reply: Reply, timeout_seconds: float) -> None:
-    """An attempt never outlasts its timeout nor reads more than its cap."""
+    """Check that an attempt does not outlast its timeout and does not read more than its cap."""
     assert len(reply.body) <= BODY_BYTES_MAX and len(reply.headers) <= 16_384
     in_time((reply.finished_at - reply.started_at) / 1e6 - timeout_seconds, SLACK_SECONDS)

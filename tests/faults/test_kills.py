@@ -1,4 +1,4 @@
-"""Every process is killed over and over, at any point, while events keep coming."""
+"""Every process is killed repeatedly, at any point, while events keep coming."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.faults.harness.nemesis import kills
 from tests.faults.harness.trial import drain, judge, ledger_path, run_trial, start_ledger
 
 _TRIAL_SECONDS = 60 if os.environ.get("TORTURE") else 10
-"""Every process is killed once in any case."""
+"""Every process is killed at least once, however short the trial."""
 _ACKNOWLEDGED_MIN = 100
 
 
@@ -81,7 +81,7 @@ def test_the_harness_catches_events_that_overtake_others_with_the_same_ordering_
 
 
 def kill_after_an_answer(installation: Installation) -> Verdict:
-    """Send, and kill the server as soon as it has acknowledged something more."""
+    """Send events, and kill the server as soon as it has acknowledged another one."""
     before = acknowledged(installation)
     ledger = start_ledger(installation, "plain=1", rate=200)
     await_condition(lambda: acknowledged(installation) > before, "an answer")

@@ -1,4 +1,4 @@
-"""The n-th sync fails, for every n until a run has no more of them, and then the power: what was said to be safe is."""
+"""The n-th sync fails, and then the power: acknowledged notes survive. Repeated for each n, while a run has n syncs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tests.faults.harness.recording import Answered, Step, Synced, read_steps, s
 
 _CUTS_PER_ANSWER = 3
 _LAST_OF_CREATION = 9
-"""Syncs until the file and its table are made; nothing can be said to be safe before."""
+"""The number of syncs that create the file and its table. Before that, nothing can be acknowledged."""
 
 
 class Found(NamedTuple):
-    """What came of one run."""
+    """The result of one run."""
 
     failed: list[str]
     """The files whose sync failed."""
     safe: int
     cuts: int
     losing: int
-    """Cuts after which something safe was not found, or the file was damaged."""
+    """Power cuts after which an acknowledged note was missing, or the file was damaged."""
 
 
 def fail_sync(number: int, folder: Path, *arguments: str) -> Found:
-    """Run tests/faults/halfway.py with one sync failing, and cut the power after every answer."""
+    """Run tests/faults/halfway.py with one failing sync, and cut the power after every answer."""
     data, found = folder / "data", folder / "found"
     for new in (folder, data, found):
         new.mkdir()
@@ -48,7 +48,7 @@ def fail_sync(number: int, folder: Path, *arguments: str) -> Found:
 
 
 def cut_power(steps: Iterable[Step], folder: Path) -> Iterator[bool]:
-    """For each cut: whether all that was safe by then is found."""
+    """For each power cut, whether all notes that were acknowledged before it are found."""
     chance, disk, safe = random.Random(1), ForgetfulDisk(), set[str]()
     for step in steps:
         if not isinstance(step, Answered):
@@ -60,7 +60,7 @@ def cut_power(steps: Iterable[Step], folder: Path) -> Iterator[bool]:
 
 
 def notes_in(files: dict[str, bytes], folder: Path) -> set[str]:
-    """The notes in a file that is whole; none if it is not."""
+    """The notes in an intact file; none if the file is damaged."""
     for leftover in folder.iterdir():
         leftover.unlink()
     for name, content in files.items():

@@ -1,5 +1,7 @@
-"""Sending on one's own connection, killed, rolled back and partly rolled back a thousand times: no event without its
-transaction, no transaction without its event. TORTURE=1 does it ten thousand times.
+"""Sending on the program's own connection, killed, rolled back and partly rolled back a thousand times: no event
+without its transaction, no transaction without its event.
+
+TORTURE=1 does it ten thousand times.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ TIMES = 10 if os.environ.get("TORTURE") else 1
 KILLS, ROLLBACKS, PARTS = 50 * TIMES, 500 * TIMES, 450 * TIMES
 LIVES_MAX = 4 * KILLS
 LIFE_MAX = 64
-"""Transactions that a life has behind it when it is killed, in one that follows."""
+"""The most transactions that a life completes before it is killed, at a later one."""
 SECRET = SecretStr("4qBnEXcwcHNkBPlZV3JKmUQz5yjhFqJEbY9LxnLIGoQ=")
 
 
@@ -86,7 +88,7 @@ async def test_a_sender_after_the_transaction_is_caught_with_transactions_nobody
 async def trial(
     url: str, sender: str, folder: Path, *, kills: int, rollbacks: int = 0, parts: int = 0, life_max: int = LIFE_MAX
 ) -> Verdict:
-    """Let lives go on and end until there were so many of each kind of interruption, then compare."""
+    """Start and kill lives until each kind of interruption has occurred often enough; then compare."""
     arrived: Counter[str] = Counter()
     journal = folder / "journal"
     journal.touch()
@@ -114,7 +116,7 @@ def too_few(journal: Path, rollbacks: int, parts: int) -> bool:
 async def live_and_die(
     program: asyncio.subprocess.Process, number: int, journal: Path, transactions: int, seconds: float
 ) -> None:
-    """Begin a life, and kill it so many seconds after so many transactions."""
+    """Start a life, wait for `transactions` transactions and then for `seconds`, and kill it."""
     assert program.stdin is not None and program.stdout is not None
     death_at = journal.stat().st_size + transactions
     program.stdin.write(b"%d\n" % number)
@@ -127,7 +129,7 @@ async def live_and_die(
 
 
 async def until_drained(ds: Doorstep, url: str) -> None:
-    """Until the server has undone what the dead left, and everything posted has been delivered."""
+    """Wait until the server has rolled back what killed processes left, and everything posted has been delivered."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while sessions_of_the_dead(url) or await ds.components.store.outbox(1) or await open_deliveries(ds):
             await asyncio.sleep(0.02)

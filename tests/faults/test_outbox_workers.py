@@ -1,6 +1,6 @@
-"""Workers killed and frozen while they forward: each committed order has one event, and what arrives twice is known to.
+"""Workers killed and frozen while they forward: each committed order has one event, and every duplicate is explained.
 
-A worker may die between accepting and clearing, or be frozen in the middle of anything while another takes over.
+A worker may die between accepting and clearing, or freeze at any moment while another takes over.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tests.support.stores import EITHER_STORE
 TIMES = 10 if os.environ.get("TORTURE") else 1
 ROUNDS = 12 * TIMES
 TRANSACTIONS = 40
-"""At least so many in each round."""
+"""The minimum number of transactions in each round."""
 LONG_STOP_SECONDS = LEASE_SECONDS + 1
 IN_FLIGHT_MAX = 100
-"""More than a worker has under way here at any moment."""
+"""More deliveries than a worker ever has in flight here."""
 ENVIRONMENT = {
     "DOORSTEP_SECRET_KEY": SECRET.get_secret_value(),
     "DOORSTEP_LEASE_SECONDS": "3",
@@ -49,7 +49,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 class Crew:
-    """Two workers on one database, and what arrived at either."""
+    """Two workers on one database, and what arrived at them."""
 
     def __init__(self, url: str, log: Path) -> None:
         self._url = url
@@ -74,7 +74,7 @@ class Crew:
         )
 
     async def hurt(self, chance: random.Random, seconds: float) -> None:
-        await asyncio.sleep(chance.uniform(0.02, 0.3))  # in the midst of the work
+        await asyncio.sleep(chance.uniform(0.02, 0.3))  # in the middle of its work
         place = chance.randrange(len(self._workers))
         if chance.random() < 0.5:
             self.kills += 1
@@ -88,7 +88,7 @@ class Crew:
             self._workers[place].send_signal(signal.SIGCONT)
 
     def arrivals(self) -> dict[str, Counter[UUID]]:
-        """How often each event of each order arrived."""
+        """For each order, how often each of its events arrived."""
         found: dict[str, Counter[UUID]] = defaultdict(Counter)
         for line in self._log.read_text().splitlines():
             order, _, event_id = line.partition(" ")
@@ -102,7 +102,7 @@ async def test_whatever_becomes_of_the_workers_each_transaction_has_one_event_an
     ds = Doorstep(Settings(database_url=url, secret_key=SECRET))
     chance, journal = random.Random(2), tmp_path / "journal"
     journal.touch()
-    await ds.open()  # the tables, and a reader that forwards nothing
+    await ds.open()  # creates the tables, and reads without forwarding
     connect(url).execute("CREATE TABLE orders (id TEXT PRIMARY KEY)")
     async with AsyncExitStack() as stack:
         crew = await stack.enter_async_context(Crew(url, tmp_path / "arrivals"))

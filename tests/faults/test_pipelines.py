@@ -1,8 +1,8 @@
-"""Workers of a pipeline die at every moment: each entity ends in a true state, and no stage is lost.
+"""Workers of a pipeline die at any moment: each entity ends in a correct state, and no stage is lost.
 
-Entities go through two gates, at which the reviewers of all workers decide at once, and die as they do; meanwhile an
-operator retries what was rejected, and what failed while it is about to be tried again. TORTURE=1 does it with ten
-times as many entities.
+Entities pass two gates. The reviewers of all workers decide there at the same time, and may die while deciding.
+Meanwhile an operator retries rejected entities, and failed ones just before their next attempt. TORTURE=1 does it with
+ten times as many entities.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _TORTURE = bool(os.environ.get("TORTURE"))
 _ENTITIES = 1_000 if _TORTURE else 100
 _NEMESIS_SECONDS = 90.0 if _TORTURE else 8.0
 _BROKEN_ENTITIES, _BROKEN_SECONDS = 30, 3.0
-"""A broken build is caught by fewer, and dies where it is broken: nobody else kills it."""
+"""A broken build needs fewer entities. It dies by itself at the broken place, so nobody else kills it."""
 _FIRST_KILL_SECONDS = 3.0
 _DEATHS_MIN = 8
-"""On a busy machine workers take long to come back: it goes on until so many have died."""
+"""The trial goes on until this many workers have died, because on a busy machine workers take long to restart."""
 _END_SECONDS_MAX = 2 * PATIENCE_SECONDS if _TORTURE else PATIENCE_SECONDS
 _LOOK_SECONDS = 0.3
 _CHANCE_OF_A_HASTY_RETRY = 0.2
 
 
 class Ended(NamedTuple):
-    """Everything there is to judge by."""
+    """Everything that the tests examine."""
 
     lives: list[Life]
     found: list[str]
@@ -64,7 +64,7 @@ class Ended(NamedTuple):
 
 
 class Trial:
-    """Two workers that die of themselves, and are killed; then peace, until nothing is under way."""
+    """Two workers that kill themselves and are killed from outside; then a quiet phase until nothing is in progress."""
 
     def __init__(
         self, database: Database, folder: Path, entities: int, nemesis_seconds: float, *, killed: bool = True
@@ -104,7 +104,7 @@ class Trial:
         return KeptProcess(name, [sys.executable, "-m", "tests.faults.pipeline_app"], given | environment, self._folder)
 
     async def _start_all(self) -> None:
-        """One after the other, so that there is work whenever someone dies."""
+        """Start the entities one after another, so that there is work whenever a worker dies."""
         for n in range(self._entities):
             await self._pipeline.start({}, f"p{n}")
             await asyncio.sleep(self._nemesis_seconds / self._entities)
@@ -121,7 +121,7 @@ class Trial:
                 kill_at = time.monotonic() + self._dice.uniform(1.5, 3.0)
 
     async def _operate(self) -> None:
-        """Retry all that was rejected, and some of what failed: while its next try is about to begin, or has begun."""
+        """Retry all rejected entities and some failed ones, shortly before or after their next attempt begins."""
         for status in ("extraction_failed", "grounding_failed", "dead_letter"):
             for entity in (await self._pipeline.list(status, limit=50)).items:
                 if self._wants(entity):
@@ -134,7 +134,7 @@ class Trial:
         return self._dice.random() < _CHANCE_OF_A_HASTY_RETRY
 
     async def _until_all_is_over(self) -> None:
-        """Complete, or dead for a reason that is no person's: that is for the verdict."""
+        """Wait until each entity is complete, or dead for a reason other than a rejection. The verdict judges those."""
         give_up_at = time.monotonic() + _END_SECONDS_MAX
         while under_way := [one async for one in all_entities(self._pipeline) if not self._is_over(one)]:
             assert time.monotonic() < give_up_at, f"stuck for ever: {under_way[:3]} and {len(under_way) - 3} more"

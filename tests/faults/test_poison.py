@@ -1,4 +1,4 @@
-"""A payload kills every worker that touches it: it ends as a dead letter, and its neighbours are delivered."""
+"""A payload kills every worker that handles it: it ends as a dead letter, and its neighbours are delivered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.faults.harness.trial import drain
 from tests.faults.poison_app import POISON
 
 _RETRIES = 3
-"""As many as the standard policy has. With fewer, a neighbour that is unlucky each time is a dead letter too."""
+"""As many retries as the default policy has. With fewer, an unlucky neighbour could become a dead letter too."""
 _NEIGHBOURS = 50
 _STATES = """
 SELECT e.payload, d.state, d.attempt
@@ -24,7 +24,7 @@ FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id
 
 
 def poison_one_of_many(installation: Installation) -> None:
-    """One poisonous event in the middle of harmless ones, all for a handler that two workers have, and the server not."""
+    """Send one poison event among harmless ones, all for a handler that runs in two workers but not in the server."""
     installation.serve()
     installation.enrol("handled")
     names = [f"harmless {number}" for number in range(_NEIGHBOURS)]
@@ -36,7 +36,7 @@ def poison_one_of_many(installation: Installation) -> None:
 
 
 def touches(installation: Installation) -> int:
-    """How often the poison was handed to a worker."""
+    """How often a worker got the poison."""
     arrivals = read_arrivals(*installation.folder.glob("handler-*.arrivals"))
     return sum(1 for arrival in arrivals if arrival.answer is None)
 

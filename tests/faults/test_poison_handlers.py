@@ -1,4 +1,4 @@
-"""Handlers that crash, hang, hoard memory or leave: their deliveries are dead letters, their neighbours notice nothing."""
+"""Handlers that crash, hang, use up memory or exit: only their own deliveries die, not those of neighbours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROUNDS = 20
 _PAUSE_SECONDS = 0.2
 _NEIGHBOURS = ("neighbour", "bystander")
 _LATE_SECONDS = 3.0
-"""On a machine that is busy starting processes; alone, a neighbour takes a few hundredths."""
+"""A limit for a machine that is busy starting processes. Normally a neighbour takes a few hundredths of a second."""
 
 RAISED = {
     "system_exit": ("HANDLER_ERROR", "The handler raised SystemExit."),
@@ -50,11 +50,11 @@ class Ended(NamedTuple):
 
 
 def poisoned(installation: Installation, deeds: Mapping[str, object]) -> list[Ended]:
-    """One event of each deed, among neighbours that keep coming; how all of them ended."""
+    """Send one event for each deed, while neighbours keep coming; return how all of them ended."""
     installation.serve()
     worker = installation.add_worker("--app", "tests.faults.poison_handlers_app:doorstep")
     _send(installation, *_NEIGHBOURS * 2)
-    drain(installation)  # their processes are there when it begins
+    drain(installation)  # starts the neighbours' processes before the poison arrives
     _send(installation, *(f"poison.{deed}" for deed in deeds), *(f"poison.{deed}" for deed in HARMLESS))
     for _ in range(_ROUNDS):
         _send(installation, *_NEIGHBOURS)
@@ -97,6 +97,6 @@ def test_isolated_every_kind_of_poison_is_a_dead_letter_with_its_reason_and_the_
 def test_in_the_worker_itself_what_is_raised_or_hangs_costs_its_attempts_and_the_neighbours_notice_nothing(
     install: Install, database: Database
 ) -> None:
-    """A crash would cost the worker: see test_poison.py."""
+    """A crash is left out here, because it would end the worker: see test_poison.py."""
     ended = poisoned(install(database, settings={**CALM, "POISON": "shared"}), RAISED)
     judge(database, ended, RAISED)

@@ -1,4 +1,4 @@
-"""The power fails at any point: what had been acknowledged is found again, whole."""
+"""The power fails at any point: everything that had been acknowledged is found again, complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A receiver is down while tens of thousands of deliveries gather, and then comes back: it is not trampled."""
+"""A receiver is down while tens of thousands of deliveries accumulate. When it returns, it is not overloaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def send_backlog(installation: Installation) -> None:
 
 
 def under_way_by_second(arrivals: list[Arrival]) -> list[int]:
-    """The most requests that the receiver held at once, for each second after the first came."""
+    """The most requests that the receiver held at the same time, for each second since the first request."""
     first = arrivals[0].at
     peaks: dict[int, int] = {}
     for arrival in arrivals:

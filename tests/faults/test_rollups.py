@@ -1,4 +1,4 @@
-"""R10.2, R10.3: the figures are exact after any number of kills, because each is counted with what it counts."""
+"""R10.2, R10.3: the figures are exact after any number of kills: a change and its count share one transaction."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_counting_in_a_transaction_of_its_own_is_found_out(install: Install, sql
 
 
 def _kill_once(installation: Installation) -> list[tuple[str, int, int]]:
-    """Kill the server in full swing, let all come to rest, and look what is counted wrong."""
+    """Kill the server under load, wait until everything is idle, and return the figures that are wrong."""
     tried = _attempts(installation)
     ledger = start_ledger(installation, "plain=6,fan=3")
     await_condition(lambda: _attempts(installation) > tried + 20, "some attempts")
@@ -67,7 +67,7 @@ def _kill_once(installation: Installation) -> list[tuple[str, int, int]]:
 
 
 def _enough_to_count(database: Database) -> bool:
-    """More than a hundred events, of which some will be tried again and some will die."""
+    """Whether there are over a hundred events, including some that fail temporarily and some that fail permanently."""
     ((events,),) = database.rows("SELECT count(*) FROM doorstep_events")
     ((hostile,),) = database.rows("SELECT count(*) FROM doorstep_events WHERE event_type = 'hostile'")
     return bool(events > 100 and hostile > 2)
@@ -78,7 +78,7 @@ def _attempts(installation: Installation) -> int:
 
 
 def _kills(installation: Installation) -> dict[str, Hurt]:
-    """Only of those who count."""
+    """Kills of the processes that count, which are Doorstep's own."""
     engines = {f"kill {process.name}" for process in installation.engines}
     return {name: hurt for name, hurt in kills(installation).items() if name in engines}
 
@@ -91,7 +91,7 @@ def _furnish(installation: Installation) -> None:
 
 
 async def _miscounted(database: Database) -> tuple[list[tuple[str, int, int]], Figures]:
-    """Where the figures differ from the rows, before and after they are folded; and the figures."""
+    """Where the figures differ from the rows, before and after aggregation; and the figures themselves."""
     store = store_from_url(database.url)
     await store.open()
     try:

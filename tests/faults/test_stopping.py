@@ -1,4 +1,4 @@
-"""SIGTERM in the middle of the work: what is under way is finished or handed back, and the exit is in peace."""
+"""SIGTERM during work: attempts in progress are finished or handed back, and the process exits normally."""
 
 from __future__ import annotations
 

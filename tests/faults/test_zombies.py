@@ -1,4 +1,4 @@
-"""A worker is stopped past its lease and resumed: it still believes in its claims, and nobody else does."""
+"""A worker is stopped past its lease and resumed: it still relies on its claims, but nobody else accepts them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.stretching import stretched
 
 _ROUNDS = 10 if os.environ.get("TORTURE") else 2
 _SEVERAL = 8
-"""A single one may have ended before the other worker has its say."""
+"""Several deliveries, because a single one may have ended before the other worker reports."""
 _LONG_TRIES = {"DOORSTEP_LEASE_SECONDS": "4", "DOORSTEP_TIMEOUT_SECONDS": "3"}
-"""So long has a zombie time to speak on a busy machine before its successor has said all."""
+"""On a busy machine, this gives a zombie enough time to report before its successor has finished."""
 _ANSWERED_SECONDS = 0.4
-"""A claim that is so old has its answer, and a worker that reports late still has it in its hand."""
+"""A claim of this age has been answered, but a slow worker has not reported the result yet."""
 _REST_SECONDS_MAX = 2.0
-"""A broken build takes long to come to rest. The rule that it breaks is about what has ended."""
+"""A broken build takes long to become idle. The rule that it violates is about deliveries that have ended."""
 _TAKEN_OVER = "SELECT count(*) FROM doorstep_deliveries WHERE state = 'in_progress' AND token > 1"
 _IN_HAND = """
 SELECT count(*) FROM doorstep_deliveries
@@ -39,10 +39,10 @@ _REPORTED_LOST = "SELECT finished_at - started_at FROM doorstep_attempts WHERE c
 
 
 class Graveyard:
-    """An installation with a worker that is stopped past its lease over and over."""
+    """An installation with a worker that is repeatedly stopped past its lease."""
 
     def __init__(self, installation: Installation, held_seconds: float = 0.0) -> None:
-        """`held_seconds` is how long it has had claims in its hand when it is stopped."""
+        """`held_seconds` is how long the worker has held claims when it is stopped."""
         self._installation = installation
         self._receiver = installation.receive("slow")
         installation.serve()
@@ -52,7 +52,7 @@ class Graveyard:
         self._faults: list[Fault] = []
 
     def run(self, rounds: int = 1, rest_seconds_max: float = PATIENCE_SECONDS) -> Verdict:
-        """Wake it so many times while events keep coming; then let all come to rest, and judge."""
+        """Wake the worker too late, `rounds` times, while events keep coming; then wait until all is idle; check."""
         ledger = start_ledger(self._installation, "steady=1", rate=150)
         for _ in range(rounds):
             self._wake_too_late()
@@ -61,17 +61,17 @@ class Graveyard:
         return judge(self._installation, self._faults)
 
     def _wake_too_late(self) -> None:
-        """Freeze it with claims in its hand; wake it while its successor is trying the same deliveries.
+        """Freeze the worker while it holds claims; wake it while its successor attempts the same deliveries.
 
-        The receiver is frozen meanwhile, so that the successor's tries last as long as a try can: what the zombie has
-        to say comes in the middle of them.
+        The receiver is frozen meanwhile, so that the successor's attempts last as long as possible, and the zombie's
+        results arrive in the middle of them.
         """
         while not self._freezes():
             self._zombie.resume()
         self._faults.append(Fault(time.time(), "pause"))
         said = self._count(_SAID)
         time.sleep(self._installation.lease_seconds - 0.5)
-        with suppress(AssertionError):  # they came one by one, and none was missed by that
+        with suppress(AssertionError):  # they were taken over one by one, so none was missed
             self._await(_SEVERAL, _TAKEN_OVER, stretched(self._installation.lease_seconds))
         self._receiver.pause()
         self._zombie.resume()
@@ -79,7 +79,7 @@ class Graveyard:
         self._receiver.resume()
 
     def _freezes(self) -> bool:
-        """With claims still in its hand, and without the lock of the whole database: nobody could take over from it."""
+        """Freeze the worker while it holds claims, but not the database lock, which would prevent a takeover."""
         self._await(_SEVERAL, _IN_HAND)
         self._zombie.pause()
         return self._count(_IN_HAND) >= _SEVERAL and self._installation.database.writable()

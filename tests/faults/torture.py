@@ -2,8 +2,8 @@
 
     python -m tests.faults.torture [--minutes N] [--store sqlite|postgres] [--seed S]
 
-Every trial prints its seed, its N and its counts. The first broken promise ends the run with exit code 1; the same
-seed brings the same faults in the same order again.
+Every trial prints its seed, its number and its counts. The first broken promise ends the run with exit code 1. The same
+seed produces the same faults in the same order.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PLANS: dict[str, Plan] = {"kill -9": kills, "everything at once": everything, "d
 
 
 class Tally:
-    """What all trials add up to."""
+    """The sum of all trials."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class Tally:
 
 
 def torture(stores: list[str], seconds: float, first_seed: int) -> Tally:
-    """Trials in turn over the stores and plans until the time is up."""
+    """Run trials for all stores and plans in turn until the time is up."""
     tally, deadline = Tally(), time.monotonic() + seconds
     with _databases(stores) as new_database:
         for seed, store, plan in _turns(stores, first_seed):
@@ -125,7 +125,7 @@ def _lose_power(tally: Tally, folder: Path, seed: int) -> None:
 
 @contextmanager
 def _databases(stores: list[str]) -> Iterator[Callable[[str, Path], Database]]:
-    """Makes databases; the PostgreSQL server is started only if it is asked for."""
+    """Create databases; the PostgreSQL server is started only if it is needed."""
     server = PostgresServer(durable=True).start() if "postgres" in stores else None
 
     def new(store: str, folder: Path) -> Database:

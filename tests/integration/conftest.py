@@ -1,4 +1,4 @@
-"""One running program for all tests that only talk to it."""
+"""One running program, shared by all tests that only send requests to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Programs with Doorstep inside, as people write them: each a file in a folder of its own, run by a real Python."""
+"""Runs programs that embed Doorstep as users write them: each is a file in its own folder, run by a real Python
+process."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def write(folder: Path, name: str, code: str) -> None:
 
 
 def run(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
-    """Run `python …` to its end, which must be a good one; returns what it printed."""
+    """Run `python …` until it exits, assert that it succeeded without errors, and return its output."""
     done = run_python(arguments, cwd=folder, env=clean_environment() | dict(environment or {}))
     assert done.returncode == 0, done.stderr.decode()
     assert not done.stderr, done.stderr.decode()
@@ -30,7 +31,7 @@ def run(folder: Path, *arguments: str, environment: Mapping[str, str] | None = N
 
 @contextmanager
 def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Started]:
-    """`python …` in the background; ended, if need be by force, at the end."""
+    """Start `python …` in the background; on leaving the context, end it, by force if necessary."""
     with (folder / "out").open("ab") as out, (folder / "err").open("ab") as err:
         process = start_python(
             arguments,
@@ -48,7 +49,7 @@ def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None
 
 
 class Started:
-    """A program at work."""
+    """A running program."""
 
     def __init__(self, process: Process, folder: Path) -> None:
         self.process = process
@@ -56,24 +57,24 @@ class Started:
 
     @property
     def said(self) -> str:
-        """All that it wrote, to either output."""
+        """Everything that the program wrote to stdout and stderr."""
         return (self._folder / "out").read_text() + (self._folder / "err").read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; its exit code."""
+        """Send the program this signal, wait until it exits, and return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE_SECONDS)
 
 
 def rows(folder: Path, statement: str) -> list[tuple[Any, ...]]:
-    """What is in the program's SQLite database; nothing while there is none."""
+    """Query the program's SQLite database; returns no rows if the database or the table does not exist yet."""
     if not (folder / DATABASE).exists():
         return []
     with closing(sqlite3.connect(folder / DATABASE)) as connection:
         try:
             return connection.execute(statement).fetchall()
         except sqlite3.OperationalError:
-            return []  # not migrated yet
+            return []  # the tables do not exist yet
 
 
 def event_types(folder: Path) -> list[str]:

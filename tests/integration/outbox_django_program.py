@@ -1,8 +1,9 @@
-"""A program with Django's connections: orders in `transaction.atomic`, with and without savepoints and rollbacks.
+"""A program that writes orders through Django's connections, in `transaction.atomic`, with and without savepoints and
+rollbacks.
 
     python -m tests.integration.outbox_django_program sqlite:////path/shop.db
 
-Prints what it sees, as JSON: how often it was told to wake at each point.
+Prints its observations as JSON, including how often the forwarder was woken at each point.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Watched(Doorstep):
 
 
 class Regret(Exception):
-    """How a block is left that is not wanted any more."""
+    """Raised to roll back an `atomic` block."""
 
 
 def database(url: str) -> dict[str, object]:

@@ -1,7 +1,8 @@
-"""A shop: a program with tables of its own, in the database that it shares with Doorstep, on each kind of connection.
+"""A shop program with its own tables in the database that it shares with Doorstep, using each kind of connection.
 
-Each way of writing makes an order and sends its event in one transaction, and ends it as it is told: "commit", or
-"rollback", or "savepoint", in which the order and its event are undone and another order is committed.
+Each way of writing creates an order and sends its event in one transaction. The transaction ends as the caller asks:
+"commit", "rollback", or "savepoint". With "savepoint", the order and its event are rolled back to a savepoint, and
+another order is committed.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ ADD = "INSERT INTO orders VALUES ('{order}')"
 
 
 Way = Callable[[Doorstep, str, str, str], Awaitable[None]]
-"""Of a Doorstep, the database's URL, an order, and how it ends."""
+"""Takes a Doorstep, the database URL, an order id, and how the transaction ends."""
 
 
 @asynccontextmanager
 async def running(url: str, database_url: str | None = None) -> AsyncIterator[tuple[Doorstep, list[str]]]:
-    """A Doorstep beside the shop's table, and the orders whose events have arrived."""
+    """A running Doorstep whose database also has the shop's table, and the orders whose events have arrived so far."""
     arrived: list[str] = []
     ds = Doorstep(Settings(database_url=database_url or url, secret_key=SecretStr(SECRET)))
 
@@ -48,14 +49,14 @@ async def running(url: str, database_url: str | None = None) -> AsyncIterator[tu
 
 
 async def until_forwarded(ds: Doorstep, arrived: list[str], count: int) -> None:
-    """Until so many have arrived and nothing more is to come."""
+    """Wait until this many events have arrived and the outbox is empty."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(arrived) < count or await ds.components.store.outbox(1):
             await asyncio.sleep(0.002)
 
 
 async def execute(url: str, statement: str) -> list[str]:
-    """The first column of what a statement gives, run past Doorstep."""
+    """Run a statement on a connection outside Doorstep and return the first column of its result."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as file:
             return [row[0] for row in file.execute(statement)]

@@ -1,4 +1,4 @@
-"""Values that fit a JSON schema: the barest and the fullest."""
+"""Generates minimal and maximal values that match a JSON schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SIMPLE = {"integer": 1, "number": 1.5, "boolean": True, "null": None}
 
 
 def barest(schema: dict[str, Any], document: dict[str, Any]) -> Any:
-    """Only what is required, null wherever that is allowed, empty lists."""
+    """A value with only the required fields, null wherever null is allowed, and empty lists."""
     schema = _resolved(schema, document)
     if _nullable(schema):
         return None
@@ -21,7 +21,7 @@ def barest(schema: dict[str, Any], document: dict[str, Any]) -> Any:
 
 
 def fullest(schema: dict[str, Any], document: dict[str, Any]) -> Any:
-    """Every field, a value wherever there can be one, one item in every list."""
+    """A value with every field, non-null values wherever possible, and one item in every list."""
     schema = _resolved(schema, document)
     kind = _kind(schema)
     if kind == "object":

@@ -1,4 +1,4 @@
-"""The HTTP API of a running program: what it takes, what it answers."""
+"""The HTTP API of a running program: requests and responses."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_the_waiting_deliveries_of_a_deleted_endpoint_become_dead_letters(served
 
 
 def test_a_body_is_json_whatever_its_content_type_says(served: Program, receiver: Receiver) -> None:
-    """`curl -d` calls every body a form."""
+    """`curl -d` labels every body as a form."""
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     endpoint = {"name": "shop", "url": receiver.url, "event_types": [new_type()]}
     assert served.post("/v1/endpoints", endpoint, headers=form).status == 201

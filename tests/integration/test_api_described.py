@@ -1,4 +1,4 @@
-"""What the API says about itself: the OpenAPI document, the page at /docs, and the metrics."""
+"""The API's descriptions of itself: the OpenAPI document, the page at /docs, and the metrics."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_metrics_tell_how_long_the_oldest_delivery_has_been_due(served: Program)
 def test_a_key_that_asks_too_often_is_told_when_to_come_back_and_others_are_not(tmp_path: Path) -> None:
     with serving(tmp_path, environment={"DOORSTEP_REQUESTS_PER_SECOND": "5"}) as program:
         other = program.post("/v1/keys", {"name": "other", "role": "viewer"}).json["key"]
-        with ThreadPoolExecutor(10) as callers:  # one after the other, they might be slow enough on a busy machine
+        with ThreadPoolExecutor(10) as callers:  # sequential requests might stay below the limit
             answers = list(callers.map(lambda _: program.get("/v1/endpoints"), range(30)))
         refused = [answer for answer in answers if answer.status == 429]
         assert {answer.status for answer in answers} == {200, 429}

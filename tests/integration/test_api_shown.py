@@ -1,4 +1,4 @@
-"""What the HTTP API shows of policies by event type and of deliveries that are held."""
+"""How the HTTP API shows policies per event type, and held deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make bench-against` builds two revisions and tells the one that uses more CPU, on a repository made for the test."""
+"""`make bench-against` builds two revisions and reports which one uses more CPU, on a repository made for the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAKEFILE = "install:\n\tmkdir -p .venv/bin\n\tinstall doorstep .venv/bin/\n\tec
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Two commits of a program that is called doorstep; the second, HEAD, uses three times the CPU of the first."""
+    """Two commits of a program named doorstep; the second, HEAD, uses three times the CPU of the first."""
     git(tmp_path, "init", "--quiet")
     (tmp_path / "Makefile").write_text(_MAKEFILE)
     (tmp_path / ".gitignore").write_text("build/\n")
@@ -73,7 +73,7 @@ def test_the_cpu_of_children_counts_before_and_after_they_have_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert process_cpu(process.pid) >= 0.29  # /proc counts in steps of 10 ms
+        assert process_cpu(process.pid) >= 0.29  # /proc counts CPU time in steps of 10 ms
         process.stdout.readline()
         assert process_cpu(process.pid) >= 0.59
         process.communicate()

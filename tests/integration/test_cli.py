@@ -1,4 +1,4 @@
-"""The commands that talk to a server, against a running one."""
+"""Commands that call a server, run against a running one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def remote(served: Program) -> Remote:
 
 @pytest.fixture
 def event_type() -> str:
-    """One that no other test uses."""
+    """An event type that no other test uses."""
     return f"cli{next(numbers)}.happened"
 
 
 @pytest.fixture
 def shop(remote: Remote, receiver: Receiver, event_type: str) -> dict[str, Any]:
-    """An endpoint that takes this test's events, and is tried only once."""
+    """An endpoint that receives this test's events and makes only one attempt."""
     made = remote.json(
         "endpoints", "create", f"shop-{event_type}", receiver.url, "--type", event_type, "--policy", "manual"
     )
@@ -275,7 +275,7 @@ def test_the_audit_log_says_who_did_what(remote: Remote, shop: dict[str, Any]) -
     assert next(one["reason"] for one in lines if shop["endpoint_id"] in one["subjects"]) == "moving house"
 
 
-# -- on this machine -------------------------------------------------------------------------------------------
+# -- local commands --------------------------------------------------------------------------------------------
 
 
 def test_local_commands_answer_in_json_alone(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_local_commands_answer_in_json_alone(tmp_path: Path) -> None:
     assert doorstep("migrate", "--json", folder=tmp_path).json == {"migrated": True, "database": f"{tmp_path}/data"}
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------
 
 
 def test_a_server_that_cannot_be_reached_is_five(tmp_path: Path) -> None:

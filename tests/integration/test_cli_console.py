@@ -1,4 +1,5 @@
-"""The ways into the console from a terminal: the link that a start prints, and the one that `doorstep console` asks for."""
+"""Ways to open the console from a terminal: the link printed at startup, and the link that `doorstep console`
+requests."""
 
 from __future__ import annotations
 
@@ -19,13 +20,14 @@ LINK = re.compile(r"http://127\.0\.0\.1:\d+/console/sign-in/[\w-]{32}")
 
 
 def follow(link: str) -> Answer:
-    """One step, as a browser that has never been here and whose user has pasted the link."""
+    """Request a link once without following redirects, as a browser without cookies does after the user pastes the
+    link."""
     place = urlsplit(link)
     return call(f"http://{place.netloc}", "GET", place.path, None, {"Sec-Fetch-Site": "none"})
 
 
 def page(url: str, answer: Answer) -> str:
-    """The front page of whoever that answer let in."""
+    """The console's front page, requested with the session cookie from this answer."""
     cookie = next(one for one in answer.cookies if one.startswith("doorstep_session=")).partition(";")[0]
     return call(url, "GET", "/console", None, {"Cookie": cookie}).body.decode()
 

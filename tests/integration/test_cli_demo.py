@@ -1,4 +1,4 @@
-"""`doorstep demo`: everything has something to show, soon, and it ends as if nothing had been."""
+"""`doorstep demo` soon contains data of every kind, and leaves nothing behind when it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.program import Program, running, wait_for
 
 
 class Playing(Remote):
-    """Commands against a demo, with what it printed."""
+    """Commands that run against a demo, and what the demo printed at startup."""
 
     def __init__(self, demo: Program) -> None:
         wait_for(lambda: demo.out)

@@ -1,4 +1,4 @@
-"""`doorstep doctor`: finds what is wrong, says what to do, and changes nothing."""
+"""`doorstep doctor` finds problems, suggests fixes, and changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALLOWED = {"DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8", "DOORSTEP_ADMIN_KEY": ADMI
 
 
 def examined(folder: Path, code: int, **environment: str) -> dict[str, dict[str, Any]]:
-    """The findings by their check; of several of one kind the last."""
+    """The findings, keyed by their check; if a check has several findings, only the last is kept."""
     given = {"DOORSTEP_PORT": str(free_port())} | ALLOWED | environment
     ended = doorstep("doctor", "--json", folder=folder, environment=given)
     assert ended.code == code, ended
@@ -37,7 +37,7 @@ def problems(found: dict[str, dict[str, Any]]) -> set[str]:
 
 @pytest.fixture
 def with_endpoint(tmp_path: Path, receiver: Receiver) -> Iterator[Path]:
-    """The folder of an installation with one endpoint, stopped."""
+    """The folder of a stopped installation that has one endpoint."""
     with serving(tmp_path) as program:
         Remote(program).json("endpoints", "create", "shop", receiver.url)
     yield tmp_path
@@ -75,9 +75,9 @@ def test_another_program_at_the_port_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_receiver_that_is_down_is_a_problem(with_endpoint: Path, receiver: Receiver) -> None:
-    receiver.shutdown()  # first: a thread that still waits for requests keeps the socket open
+    receiver.shutdown()  # before closing: a thread that still waits for requests would keep the socket open
     receiver.server_close()
-    with socket.socket() as silent:  # so that no other program is given the port and answers there
+    with socket.socket() as silent:  # so that no other program gets the port
         silent.bind(receiver.server_address)
         found = examined(with_endpoint, 1)
     assert problems(found) == {"endpoint"}

@@ -1,4 +1,4 @@
-"""What a command imports: help, completion and calls of the API are quick because the engine stays out of them."""
+"""What each command imports: help, completion and API calls are fast because they do not import the engine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HEAVY = (
 
 
 def loaded_by(program: str, folder: Path) -> set[str]:
-    """Which of the heavy libraries a program has loaded in the end."""
+    """Which of the heavy libraries a program has loaded by the time it ends."""
     said = f"{program}\nimport json, sys\nprint(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", said], cwd=folder, capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_help_loads_only_what_draws_it_and_no_command(tmp_path: Path) -> None:
-    """The bound on its CPU, in a form that does not depend on how busy the machine is."""
+    """Bounds the CPU cost of help in a way that does not depend on how busy the machine is."""
     program = "import sys\nsys.argv = ['doorstep', '--help']\nfrom doorstep.cli.main import run\n"
     program += "try:\n    run()\nexcept SystemExit:\n    pass\n"
     program += "print([name for name in sys.modules if name.startswith('doorstep.')], 'pydantic' in sys.modules)"

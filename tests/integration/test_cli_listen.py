@@ -1,4 +1,4 @@
-"""`doorstep listen`: what arrives is printed, checked, and answered as told."""
+"""`doorstep listen` prints and verifies incoming requests, and answers them as its options specify."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def post(program: Program, body: bytes, headers: dict[str, str] | None = None) -
 
 
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
-    """By another library than ours."""
+    """Webhook headers, signed by an independent library."""
     now = datetime.now(UTC)
     signature = Webhook(secret).sign("msg_1", now, body.decode())
     return {
@@ -100,7 +100,7 @@ def test_several_secrets_are_tried_as_during_a_rotation(tmp_path: Path) -> None:
 )
 def test_it_fails_as_told(tmp_path: Path, arguments: tuple[str, ...], statuses: set[int]) -> None:
     with listening(tmp_path, *arguments) as program:
-        assert {post(program, b"{}") for _ in range(40)} == statuses  # 1 in 500,000,000 that one of two is missing
+        assert {post(program, b"{}") for _ in range(40)} == statuses  # chance that one is missing: 1 in 500,000,000,000
 
 
 def test_it_answers_as_late_as_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Operators at the command line: one delivery, several, those that match, all of them."""
+"""Operator commands for one delivery, for several, for all that match a filter, and for all deliveries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """One of its own: these commands act on everything there is."""
+    """A program for this module alone, because these commands act on all deliveries."""
     with serving(tmp_path_factory.mktemp("operators")) as it:
         yield it
 
@@ -34,7 +34,7 @@ def event_type() -> str:
 
 
 def fail(remote: Remote, receiver: Receiver, event_type: str, count: int, policy: str) -> list[str]:
-    """So many deliveries that failed at their first try."""
+    """Create this many deliveries whose first attempt failed."""
     receiver.status = 503
     arguments = ("--type", event_type, "--policy", policy, "--circuit-failures", "1000")
     remote.json("endpoints", "create", event_type, receiver.url, *arguments)

@@ -1,4 +1,4 @@
-"""`doorstep outbox`: what was rejected is listed, requeued or removed, on the database itself, and audited."""
+"""`doorstep outbox` lists, requeues and removes rejected events directly in the database, and audits these actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INSERT = (
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """Of an installation that is stopped, with two events rejected."""
+    """The database of a stopped installation, with two rejected events."""
     with serving(tmp_path):
         pass
     (file,) = tmp_path.glob("**/*.db")

@@ -1,4 +1,4 @@
-"""`doorstep pipelines` against `doorstep serve --app` with a program that has one."""
+"""`doorstep pipelines` against `doorstep serve --app`, with a program that declares a pipeline."""
 
 from __future__ import annotations
 

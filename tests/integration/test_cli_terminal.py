@@ -1,4 +1,4 @@
-"""The command line at a real terminal: questions, progress, Ctrl-C, pipes that close."""
+"""The command line in a real terminal: prompts, progress, Ctrl-C, closed pipes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.receiver import Receiver
 
 
 class Terminal:
-    """A command in a terminal of its own: what it shows, and a keyboard."""
+    """Runs a command in its own pseudo-terminal, reads its screen, and types into it."""
 
     def __init__(self, remote: Remote, *arguments: str) -> None:
         self.screen, terminal = pty.openpty()
@@ -101,7 +101,7 @@ def test_a_bulk_operation_shows_what_it_is_about_and_how_far_it_is(remote: Remot
 def test_ctrl_c_ends_the_watching_and_not_what_is_watched(remote: Remote, receiver: Receiver) -> None:
     receiver.status = 503
     remote.json("endpoints", "create", "watched", receiver.url, "--type", "watched.*", "--policy", "manual")
-    for _ in range(4):  # at this rate the third one waits for minutes; the second may follow the first, its probe
+    for _ in range(4):  # at the rate below, the third waits for minutes; the second may follow the first
         remote("send", "watched.thing", "{}", "--wait")
     arguments = ("--endpoint", "watched", "--rate", "0.01", "--yes", "--no-wait")
     bulk_id = remote.json("dead-letters", "retry", *arguments)["bulk_id"]

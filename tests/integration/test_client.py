@@ -1,4 +1,4 @@
-"""The Python client against the running program, blocking and with asyncio."""
+"""The Python client against a running program, in its blocking and its asyncio form."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def client(served: Program) -> Iterator[Client]:
 
 @pytest.fixture
 def event_type() -> str:
-    """One that no other test listens to."""
+    """An event type that no other test uses."""
     return f"order.{uuid4()}"
 
 
 def dead_letter(client: Client, receiver: Receiver, event_type: str) -> str:
-    """Sends an event that fails at once; gives the id of its delivery."""
+    """Send an event that fails on its first attempt; return the id of its delivery."""
     receiver.status = 500
     client.endpoints.create(name="shop", url=receiver.url, event_types=[event_type], policy=NO_RETRIES)
     receipt = client.send(event_type, {"order": 1})
@@ -228,7 +228,7 @@ def test_the_retry_queue_is_listed_retried_and_skipped(client: Client, receiver:
     client.wait_for_delivery(receipt.event_id)
 
 
-# -- many at once ----------------------------------------------------------------------------------------------
+# -- bulk calls ------------------------------------------------------------------------------------------------
 
 
 def test_many_dead_letters_are_counted_retried_and_waited_for(
@@ -271,7 +271,7 @@ def test_the_events_of_a_time_are_replayed_to_an_endpoint(client: Client, receiv
     assert wait_for(lambda: len(receiver.received) == 3)
 
 
-# -- who may do what -------------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------------------
 
 
 def test_keys_are_made_used_and_revoked(client: Client, served: Program) -> None:

@@ -1,4 +1,4 @@
-"""The Python client and the API's own description agree: every route, every parameter, every field."""
+"""The Python client and the API's OpenAPI document agree on every route, every parameter and every field."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def document() -> dict[str, Any]:
 
 
 def described(verb: Verb[..., Any]) -> Call[Any]:
-    """The call with everything that it can be given."""
+    """The call that a client method describes when it gets every argument that it accepts."""
     parameters = list(inspect.signature(verb.described).parameters.values())[1:]
     given = {each.name: ARGUMENTS.get(each.name, "text") for each in parameters if each.kind is not each.VAR_KEYWORD}
     for each in parameters:
@@ -53,7 +53,7 @@ def described(verb: Verb[..., Any]) -> Call[Any]:
 
 
 def _unpacked(function: Any) -> set[str]:
-    """The names that a function takes as `**fields: Unpack[Fields]`."""
+    """The field names of a function that takes `**fields: Unpack[Fields]`."""
     hints = get_type_hints(function)
     (fields,) = [get_args(hint)[0] for hint in hints.values() if get_origin(hint) is Unpack]
     return set(get_type_hints(fields))
@@ -117,7 +117,7 @@ def test_a_field_that_the_client_left_out_would_be_noticed() -> None:
 
 
 def _lost(call: Call[Any], schema: dict[str, Any]) -> set[str]:
-    """The fields of an answer that are not in what was read from it."""
+    """The fields of a response that are missing from the object that the client reads from it."""
     sample = fullest(schema, document())
     return _names(sample) - _names(_plain(call.reader(msgspec.json.encode(sample)), sample))
 
@@ -138,7 +138,7 @@ def _answer_schemas(call: Call[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _fitting(schema: dict[str, Any], call: Call[Any]) -> Iterator[dict[str, Any]]:
-    """Of several forms of an answer, the one that belongs to what this verb sends."""
+    """If a response has several forms, those that match what this client method sends."""
     forms = schema.get("anyOf") or schema.get("oneOf") or [schema]
     sent = msgspec.json.decode(call.content) if call.content else {}
     for form in forms:
@@ -155,7 +155,7 @@ def _fields(schema: dict[str, Any]) -> set[str]:
 
 
 def _plain(read: Any, sample: Any) -> Any:
-    """What was read, in the shape in which it was sent."""
+    """The object that the client read, converted back to the shape of the response."""
     if isinstance(read, Page):
         (name,) = set(sample) - {"pagination"}
         read = {name: read.items, "pagination": read.pagination}
@@ -165,7 +165,7 @@ def _plain(read: Any, sample: Any) -> Any:
 
 
 def _names(value: Any, path: str = "") -> set[str]:
-    """Every field by its path, but for what stands in fields that are anybody's."""
+    """Every field by its path, without what is inside free-form fields."""
     if isinstance(value, dict):
         inner = {f"{path}.{name}" for name in value}
         return inner.union(*(_names(part, f"{path}.{name}") for name, part in value.items()))

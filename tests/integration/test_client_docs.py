@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/clients.md and receiving.md, run as they stand there."""
+"""Runs the examples of docs/how-to/clients.md and receiving.md unchanged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def run(code: str, served: Program, receiver: Receiver) -> Sequence[str]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Program]:
-    """A program of its own: its endpoint takes every order, and would take those of other tests."""
+    """A program for this test alone: its endpoint subscribes to every order, so it would also get those of other
+    tests."""
     with serving(tmp_path) as program:
         yield program
 

@@ -1,4 +1,4 @@
-"""Both clients on a real network that misbehaves."""
+"""Both clients on a real, unreliable network connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SILENCE, RESET = b"", b"reset"
 
 
 class Peer:
-    """Answers each connection's first request with the next of its answers, then hangs up."""
+    """Answers the first request on each connection with the next of its prepared answers, then hangs up."""
 
     def __init__(self, *answers: bytes) -> None:
         self._answers = list(answers)
@@ -74,7 +74,7 @@ Asked = Callable[[str, Call], Awaitable[Any]]
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def asked(request: pytest.FixtureRequest) -> Asked:
-    """Has a call made by one of the two clients."""
+    """Runs a call with either the blocking or the asyncio client."""
 
     async def ask(url: str, call: Call) -> Any:
         if request.param == "blocking":

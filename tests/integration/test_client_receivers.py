@@ -1,4 +1,4 @@
-"""The receivers of docs/how-to/receiving.md, run as they stand there, behind a running Doorstep."""
+"""Runs the receivers of docs/how-to/receiving.md unchanged, with webhooks from a running Doorstep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TypeScript client: its types are those of the API, and its own tests pass against the running program."""
+"""The TypeScript client: its types match the API, and its own tests pass against a running program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def npm(*arguments: str, **environment: str) -> None:
 
 @pytest.fixture(scope="module")
 def installed() -> None:
-    """What package-lock.json names, in node_modules. Without npm, or without its registry, there is nothing to test."""
+    """Install the packages of package-lock.json. Outside CI, the tests are skipped if npm or its registry is
+    unavailable."""
     if NPM is None:
         _skip("npm is not on this machine")
     lock, stamp = HERE / "package-lock.json", HERE / "node_modules" / ".package-lock.json"

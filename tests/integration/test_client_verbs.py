@@ -1,4 +1,4 @@
-"""Both clients have the same verbs, with the same signatures."""
+"""The blocking and the asyncio client have the same methods with the same signatures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from doorstep.client.verbs import Each, Group, Verb
 
 
 def verbs(client: Group[Any]) -> Iterator[tuple[str, Any]]:
-    """Every public method, by its dotted name."""
+    """Every public method of a client, with its dotted name."""
     groups = {"": client} | {f"{name}.": one for name, one in vars(client).items() if isinstance(one, Group)}
     for prefix, group in groups.items():
         for name, value in inspect.getmembers(type(group), lambda value: isinstance(value, Verb | Each)):

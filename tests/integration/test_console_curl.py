@@ -1,4 +1,5 @@
-"""A command that is copied sends the same bytes, and nothing that a receiver or a sender wrote becomes a command."""
+"""A curl command copied from the console sends the same bytes, and text from senders or receivers never runs as a
+command."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ HEADERS = b"content-type: application/json\nx-empty:\n@/etc/passwd: x\nno colon\
 
 
 def read_by_a_shell(command: str) -> list[str]:
-    """The words that curl is called with."""
+    """The arguments that the shell passes to curl."""
     script = "curl() { printf '%s\\0' curl \"$@\"; }\n" + command
     told = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout
     return told.decode().split("\0")[:-1]

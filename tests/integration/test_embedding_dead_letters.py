@@ -1,4 +1,4 @@
-"""A program is told of its dead letters, whichever way they died; on both stores."""
+"""A program is notified of its dead letters, whatever the cause; on both stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that declare handlers and start at the same moment, on both stores: they agree on one set of endpoints."""
+"""Programs that declare handlers and start at the same moment agree on one set of endpoints; on both stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STARTS = 4
 
 @pytest.fixture(params=EITHER_STORE)
 async def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    """Of a database with its tables, and nothing else."""
+    """Settings for a database that is migrated but empty."""
     sqlite = request.param == "sqlite"
     url = f"sqlite:///{tmp_path}/app.db" if sqlite else request.getfixturevalue("postgres_url")
     made = Settings(database_url=url, secret_key=new_secret_key(), admin_key="an-admin-key")
@@ -46,7 +46,8 @@ def a_program(settings: Settings, timeout_seconds: float = 3) -> Doorstep:
 
 
 async def starts(settings: Settings, *timeouts: float) -> list[Endpoint]:
-    """So many at once; each has a store of its own. What is there then, by name."""
+    """Open one program per timeout, all concurrently, each with its own store; return the resulting endpoints sorted by
+    name."""
     programs = [a_program(settings, timeout) for timeout in timeouts]
     await asyncio.gather(*(program.open(migrate=False) for program in programs))
     endpoints = await programs[0].endpoints()

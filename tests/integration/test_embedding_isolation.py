@@ -1,4 +1,4 @@
-"""Isolated handlers in whole programs: what becomes of their processes when the worker ends, or is killed."""
+"""Isolated handlers in whole programs: what happens to their processes when the worker stops or is killed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_with_isolate_every_handler_has_a_process_of_its_own(folder: Path) -> No
         assert f'"pid":{program.process.pid}' not in body(folder)
         assert program.stop() == 0
     send(folder, "shared")
-    with started(folder, *WORKER) as program:  # the control: without it the worker's own process does the work
+    with started(folder, *WORKER) as program:  # the control: without isolation, the worker's process runs it
         wait_for(lambda: states(folder) == ["delivered"] * 2, lambda: program.said)
         bodies = rows(folder, "SELECT response_body FROM doorstep_attempts ORDER BY delivery_id")
         assert bytes(bodies[1][0]).decode() == f'{{"pid":{program.process.pid}}}'
@@ -112,7 +112,7 @@ def test_a_killed_worker_takes_the_processes_of_its_handlers_along_even_from_the
 def test_a_worker_that_is_told_to_stop_lets_an_isolated_attempt_finish_even_if_the_signal_reached_its_process_too(
     folder: Path,
 ) -> None:
-    """Ctrl-C in a terminal, or a service manager, signals every process there is."""
+    """Ctrl-C in a terminal, or a service manager, signals every process of the program."""
     send(folder, "slow", 1.5)
     with started(folder, *WORKER) as program:
         process = under_way(folder, program)

@@ -1,4 +1,4 @@
-"""Delivering inside programs of every kind, and beside them: run(), FastAPI, Flask, Django, `doorstep worker --app`."""
+"""Delivering inside and beside programs of every kind: run(), FastAPI, Flask, Django, `doorstep worker --app`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def answers(port: int, path: str) -> bytes | None:
         return None
 
 
-# -- by itself -------------------------------------------------------------------------------------------------
+# -- without a web program -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -221,7 +221,7 @@ def test_serve_with_a_program_of_your_own_has_its_handlers_and_so_have_its_worke
         assert program.stop() == 0, program.said
 
 
-# -- what is wrong with a program is said --------------------------------------------------------------------------
+# -- error messages for faulty programs ----------------------------------------------------------------------------
 
 BROKEN = {
     "nosuch:ds": "there is no module 'nosuch' in .* or on Python's path; run the command in the folder that contains it",

@@ -42,7 +42,7 @@ print(len(opened), len({receipt.event_id for receipt in receipts}))
 
 
 def test_processes_forked_from_one_that_has_sent_send_on_connections_of_their_own(tmp_path: Path) -> None:
-    """As gunicorn does with --preload."""
+    """gunicorn forks like this with --preload."""
     code = """
 import os
 ds.send_sync("parent", 0)
@@ -62,7 +62,8 @@ ds.send_sync("parent", 2)
 
 
 def test_what_a_forked_process_has_sent_is_not_lost_when_its_parent_closes(tmp_path: Path) -> None:
-    """SQLite removes the log when a process closes its last connection, unless another really has locked the file."""
+    """SQLite removes the write-ahead log when a process closes its last connection, unless another process holds a
+    lock."""
     code = """
 import os
 ds.send_sync("parent", 0)
@@ -123,7 +124,7 @@ async def main():
     await ds.close()
 asyncio.run(main())
 """
-    sentence = "this call would block the running event loop; await the asynchronous one instead\n"
+    sentence = "this call would block the running event loop; await the asynchronous method instead\n"
     assert run(tmp_path, "-c", DS + code) == 2 * sentence
     assert event_types(tmp_path) == ["y", "y"]
 
@@ -176,7 +177,7 @@ print(held() == before)
 
 
 def test_a_thread_that_sends_while_the_program_opens_neither_breaks_it_nor_loses_anything(tmp_path: Path) -> None:
-    """At every moment of the opening: before, in the middle, and after."""
+    """The thread sends throughout the opening: before, during, and after."""
     code = """
 import asyncio, threading, time
 seen, errors = [], []
@@ -210,7 +211,8 @@ asyncio.run(main())
 
 
 def test_a_process_that_was_forked_in_the_middle_of_an_opening_opens_one_of_its_own(tmp_path: Path) -> None:
-    """Neither a lock nor a task of the parent is waited for: nobody is there to end them."""
+    """The child waits for no lock or task of its parent, because in the child nothing would ever release or finish
+    it."""
     code = """
 import asyncio, os, threading
 begun, go_on = threading.Event(), threading.Event()

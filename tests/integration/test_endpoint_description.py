@@ -1,4 +1,4 @@
-"""A description of an endpoint, all the way: API, Python client and command line."""
+"""An endpoint's description, end to end: API, Python client and command line."""
 
 from __future__ import annotations
 

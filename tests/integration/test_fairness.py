@@ -1,8 +1,8 @@
-"""Dead, slow endpoints with long queues do not delay the deliveries of another one.
+"""Dead, slow endpoints with long queues do not delay the deliveries of other endpoints.
 
-The bench measures this with a hundred thousand waiting and tight bounds; here the queue is shorter and the bound
-leaves room for a noisy machine, yet far less than a single timeout of the dead endpoint, which is what an unfair
-engine makes everybody wait for.
+The bench measures this with a hundred thousand waiting deliveries and tight bounds. Here the queue is shorter, and the
+bound leaves room for a noisy machine. The bound is still far below a single timeout of the dead endpoint, which is how
+long an unfair engine would make every delivery wait.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from tests.support.stretching import stretched
 OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
 WAITING = 2_000
 TIMEOUT_SECONDS = 25.0
-"""Longer than anybody here waits: a place that the dead endpoint has is gone for good."""
+"""Longer than any test here waits, so a slot taken by the dead endpoint stays taken for the whole test."""
 SOON_SECONDS = 3.0
-"""What comes later has not come."""
+"""An event that has not arrived within this time counts as not delivered."""
 PROBES = 40
 PLACES = 64
 SLACK_SECONDS = 0.5
 
 
 class Receivers:
-    """A healthy receiver, which notes when each event came, and a dead one, which takes requests and never answers."""
+    """Two receivers: a healthy one that records when each event arrived, and a dead one that accepts requests and never
+    answers."""
 
     def __init__(self) -> None:
         self.arrived: dict[str, float] = {}
@@ -124,7 +125,8 @@ async def _slowest_before_and_after_the_flood(
 
 
 async def _flood(doorstep: Doorstep, org_id: UUID, url: str, endpoints: int) -> None:
-    """The circuits are told to stay closed: an open one would take a dead endpoint out of the way."""
+    """Queue deliveries for dead endpoints. Their circuits are set to stay closed; an open circuit would stop the
+    attempts."""
     for number in range(endpoints):
         await doorstep.create_endpoint(
             name=f"dead {number}",
@@ -139,7 +141,7 @@ async def _flood(doorstep: Doorstep, org_id: UUID, url: str, endpoints: int) -> 
 
 
 async def _slowest(doorstep: Doorstep, receivers: Receivers, soon: float | None = None) -> float:
-    """The longest time from send to arrival among a few dozen events; infinite if one has not come at all."""
+    """The longest time from send to arrival among a few dozen events; infinite if one of them has not arrived."""
     sent: dict[str, float] = {}
     for _ in range(PROBES):
         at = time.monotonic()
@@ -151,14 +153,14 @@ async def _slowest(doorstep: Doorstep, receivers: Receivers, soon: float | None 
 
 
 async def _until(reached: Callable[[], bool], soon: float | None = None) -> None:
-    """Wait for it, but not until the dead endpoint lets go of its places."""
+    """Wait for the condition, but give up before the dead endpoint's attempts time out and free their slots."""
     give_up_at = time.monotonic() + (soon or min(stretched(SOON_SECONDS), TIMEOUT_SECONDS - 5))
     while not reached() and time.monotonic() < give_up_at:
         await asyncio.sleep(0.01)
 
 
 def _first_come(demands: Sequence[Demand], places: int, busy: Mapping[UUID, int]) -> dict[UUID, int]:
-    """What fairness is there to prevent: whoever waits longest gets every place that is free."""
+    """The unfair scheduling that must not happen: the endpoint that has waited longest gets every free slot."""
     free = places - sum(busy.values())
     longest_waiting = min(demands, key=lambda demand: demand.due_at, default=None)
     return {} if longest_waiting is None or not free else {longest_waiting.endpoint_id: free}

@@ -1,4 +1,4 @@
-"""Several first starts at once, on a database that has no tables yet: all of them come up, with one key."""
+"""Several programs start at the same time on a database without tables: all of them start, and they share one key."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def start():
 
 asyncio.run(start())
 """
-"""They meet before they begin, and again when each has seen that the key is not there yet."""
+"""The programs synchronize before they start, and again after each has seen that the key does not exist yet."""
 
 
 @pytest.fixture(params=EACH_STORE)
@@ -84,7 +84,7 @@ def _begin(folder: Path, given: dict[str, str]) -> Process:
 
 
 def _meet(starts: list[Process], place: str) -> None:
-    """Wait for all, then let all go on at the same moment."""
+    """Wait until every program has reached this point, then let all of them continue at the same moment."""
     for start in starts:
         assert start.stdout is not None
         assert start.stdout.readline() == f"{place}\n".encode()

@@ -1,4 +1,4 @@
-"""The log never gets in the way of the engine, tells what it could not tell, and hides what nobody may read."""
+"""The log never blocks the engine, reports what it had to drop, and redacts secrets."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_reader_that_does_not_read_never_blocks_the_engine_and_is_told_what_it
     with pipe() as (reading, writing):
         writer = LogWriter(json_lines, output=writing, waiting_max=2_000)
         for _ in range(30):
-            writer([transition()] * 500)  # 15,000 lines of 290 bytes: far more than a pipe and the queue hold
+            writer([transition()] * 500)  # 15,000 lines of 290 bytes each: far more than a pipe and the queue hold
         collected: list[bytes] = []
         reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
         reader.start()
@@ -123,7 +123,7 @@ def test_a_fact_that_cannot_be_worded_silences_no_other() -> None:
     assert lines[1]["message"] == "cannot format this fact: StatusTransition"
 
 
-# -- an output that fails --------------------------------------------------------------------------------------
+# -- failing output --------------------------------------------------------------------------------------------
 
 
 def test_a_pipe_that_others_made_non_blocking_loses_nothing() -> None:
@@ -150,7 +150,7 @@ def test_what_a_full_disk_costs_is_counted_and_told_when_there_is_room_again(
     dropped = LogWriter.dropped_ever
     with open(tmp_path / "log", "wb") as file:
         writer = LogWriter(json_lines, output=file.fileno())
-        writer.close()  # from here on it writes at once
+        writer.close()  # from here on it writes synchronously
         writer([transition()] * 5)
         writer([transition()] * 3)
         assert LogWriter.dropped_ever == dropped + 7
@@ -165,7 +165,7 @@ def test_what_a_full_disk_costs_is_counted_and_told_when_there_is_room_again(
 
 
 class FullDisk:
-    """`os.write` to a disk with so much room."""
+    """Replaces `os.write` with a disk that has this many bytes left."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.room = room
@@ -214,7 +214,7 @@ def test_a_forked_process_logs_at_once_and_repeats_nothing_of_its_parent() -> No
     with pipe() as (reading, writing):
         writer = LogWriter(json_lines, output=writing)
         for _ in range(20):
-            writer([transition()] * 500)  # nobody reads: much of it waits when we are forked
+            writer([transition()] * 500)  # nobody reads: much of the log is still queued at the fork
         child = forked(lambda: writer([failure(None)]))
         collected: list[bytes] = []
         reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
@@ -263,7 +263,7 @@ def _log_and_die() -> None:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """The id of a process that does this and ends at once, or in ten seconds."""
+    """Fork a process that runs `work` and exits; an alarm ends it after ten seconds. Returns its process id."""
     child = os.fork()
     if child == 0:
         import signal
@@ -286,7 +286,7 @@ def routed(handle: int) -> Iterator[LogWriter]:
 
 
 def test_a_large_text_costs_no_more_if_its_reader_takes_it_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured 10 ms; to copy what is left after each bit took 3 s."""
+    """This takes 10 ms. A version that copied the remaining text after each partial write took 3 s."""
     taken = bytearray()
 
     def write(_: int, data: bytes) -> int:
@@ -301,7 +301,7 @@ def test_a_large_text_costs_no_more_if_its_reader_takes_it_bit_by_bit(monkeypatc
     assert taken == lines
 
 
-# -- errors that nobody caught ---------------------------------------------------------------------------------
+# -- uncaught errors -------------------------------------------------------------------------------------------
 
 
 def test_an_error_that_cannot_be_raised_is_a_line_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:

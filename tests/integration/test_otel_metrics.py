@@ -1,4 +1,4 @@
-"""OpenTelemetry: a real collector gets the same figures as /metrics shows, and from one process alone."""
+"""OpenTelemetry: a real collector gets the same figures that /metrics shows, and only one process sends them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def environment(collector: Collector) -> dict[str, str]:
 
 
 def received(collector: Collector) -> list[dict[str, Any]]:
-    """The metrics of each request by name, as OpenTelemetry's own decoder reads them."""
+    """The metrics of each export request by name, decoded by OpenTelemetry's own library."""
     requests = [ExportMetricsServiceRequest.FromString(body) for body in list(collector.others)]
     return [
         {one.name: one for whole in request.resource_metrics for scope in whole.scope_metrics for one in scope.metrics}
@@ -39,7 +39,7 @@ def received(collector: Collector) -> list[dict[str, Any]]:
 
 
 def said(program: Program) -> Callable[[], str]:
-    """Why nothing may have come: what the program has told of itself."""
+    """A failure message for a missing export, with the program's own output."""
     return lambda: "\n".join(["it did not come", *program.err, *program.out[-20:]])
 
 

@@ -27,7 +27,7 @@ from tests.support.patience import PATIENCE_SECONDS
 
 @pytest.fixture(params=[(kind, way) for kind, ways in shop.WAYS.items() for way in ways], ids=lambda p: p[1].__name__)
 def way(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[shop.Way, str]:
-    """A way to write, and the URL of a database for it."""
+    """A way to write, and the URL of its database."""
     kind, function = request.param
     url = f"sqlite:///{tmp_path / 'shop.db'}" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     return function, url
@@ -70,7 +70,7 @@ async def test_sending_on_a_connection_needs_no_opened_doorstep(tmp_path: Path) 
         await shop.until_forwarded(ds, arrived, 1)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------
+# -- refused calls -----------------------------------------------------------------------------------------
 
 
 def by_itself_sqlite3(path: Path) -> object:

@@ -1,4 +1,4 @@
-"""Where a framework tells when a transaction has been committed, the forwarder is woken then."""
+"""If a framework reports commits, the forwarder is woken after each commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration import outbox_shop as shop
 
 
 class Watched(Doorstep):
-    """Counts how often it is told that something may have been posted."""
+    """Counts how often the forwarder is woken."""
 
     woken = 0
 

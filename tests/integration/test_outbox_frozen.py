@@ -1,4 +1,5 @@
-"""A worker that is frozen while it forwards, or vanished with its machine, keeps nobody else from forwarding."""
+"""A worker that freezes while forwarding, or disappears with its machine, does not stop other workers from
+forwarding."""
 
 from __future__ import annotations
 

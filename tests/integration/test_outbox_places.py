@@ -1,4 +1,4 @@
-"""The tables live in the application's own database: beside its tables, its migrations and its roles."""
+"""Doorstep's tables live in the application's own database: beside its tables, its migrations and its roles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SENDER = "shop_sender"
 
 @pytest.fixture
 def sender_url(postgres_url: str, postgres_server: PostgresServer) -> str:
-    """For a role that may do nothing here but post."""
+    """The database URL for a role that may only insert into the outbox."""
     database = urlsplit(postgres_url).path[1:]
     postgres_server.sql(f"DO $$ BEGIN CREATE ROLE {SENDER} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
     postgres_server.sql(f"GRANT INSERT ON doorstep_outbox TO {SENDER}", database=database)
@@ -155,7 +155,7 @@ REVISION = """
 
 @pytest.fixture
 def history(tmp_path: Path) -> Config:
-    """An application's Alembic history of one revision."""
+    """The Alembic history of an application, with one revision."""
     folder = tmp_path / "migrations"
     (folder / "versions").mkdir(parents=True)
     (folder / "env.py").write_text(dedent(ENV))

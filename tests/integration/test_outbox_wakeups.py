@@ -1,4 +1,4 @@
-"""Whoever posts need not wait for a poll: where the database does not tell of commits, Doorstep does."""
+"""Posted events need not wait for a poll: if the database does not announce commits, Doorstep does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def _no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until_asleep(ds: Doorstep) -> None:
-    """Until its forwarder would look again only after minutes, and its listening connection has said its first hint."""
+    """Wait until the forwarder would poll again only after minutes, and the listening connection has sent its first
+    wakeup."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while isinstance(ds.components.store, PostgresStore) and ds.components.store._wakeups._connection is None:
             await asyncio.sleep(0.01)
@@ -42,7 +43,7 @@ async def until_asleep(ds: Doorstep) -> None:
 
 
 async def has_looked(ds: Doorstep) -> None:
-    """Until its forwarder has been woken, has looked to the end, and has decided how long to sleep."""
+    """Wait until the forwarder has been woken, has read the whole outbox, and has decided how long to sleep."""
     looked, run_once = asyncio.Event(), ds.components.forwarder.run_once
 
     async def noted() -> float | None:
@@ -57,7 +58,7 @@ async def has_looked(ds: Doorstep) -> None:
 
 
 async def until_connected(sender: Doorstep) -> None:
-    """From then on it can tell others."""
+    """Wait until the sender has its listening connection, through which it can wake others."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while sender.components.store._wakeups._connection is None:  # type: ignore[attr-defined]
             await asyncio.sleep(0.01)
@@ -108,7 +109,7 @@ async def test_waking_what_is_closed_does_nothing(tmp_path: Path) -> None:
 
 
 class Closing(LoopBinding[str]):
-    """Another thread closes it between any two reads of its state."""
+    """A binding that appears to be closed by another thread between two reads of its state."""
 
     reads = 0
 

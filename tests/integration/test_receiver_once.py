@@ -1,4 +1,4 @@
-"""Handling each webhook once: the same rules for every ledger."""
+"""Handling each webhook only once: the same rules apply to every ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, how endpoints fare and whether that is as it should be: over HTTP, by the client and in a terminal."""
+"""Reports on events, on endpoints and on overall health: over HTTP, in the Python client and in a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTHS = {"1h": (60, 60), "6h": (360, 60), "24h": (1_440, 60), "7d": (168, 3_60
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """One of its own, with a history: three events delivered to `good`, two lost by `bad`."""
+    """A program with a history: three events delivered to `good`, and two that failed at `bad`."""
     with serving(tmp_path_factory.mktemp("reports")) as it, receiving() as good, receiving() as bad:
         bad.status = 404
         for name, receiver in (("good", good), ("bad", bad)):

@@ -1,4 +1,4 @@
-"""Whatever is thrown at the API, the answer is a 4xx that says what is wrong: never a 5xx, never a traceback."""
+"""Every invalid request gets a 4xx response that explains the problem: never a 5xx, never a traceback."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_paths_and_methods_that_do_not_exist_are_answered_with_a_problem(
 
 
 def raw(served: Program, *pieces: bytes) -> bytes:
-    """Whatever comes back for these bytes, sent one piece after the other."""
+    """The server's response to these bytes, sent piece by piece."""
     place = urlsplit(served.url)
     with socket.create_connection((place.hostname, place.port), PATIENCE_SECONDS) as connection:
         received = b""
@@ -144,7 +144,7 @@ def raw(served: Program, *pieces: bytes) -> bytes:
                 connection.sendall(piece)
             connection.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it has hung up: what it said before is what counts
+            pass  # the server has hung up: only what it sent before counts
         try:
             while chunk := connection.recv(65_536):
                 received += chunk

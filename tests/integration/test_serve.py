@@ -1,4 +1,4 @@
-"""The program itself: how it starts, what it says, how it ends."""
+"""The program itself: startup, output, and shutdown."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_text_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def refused(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
-    """The exit code and the one sentence."""
+    """The exit code and the single error line of a program that refuses to start."""
     with running(*arguments, folder=folder, environment=environment) as program:
         code = program.wait()
     assert "Traceback" not in "\n".join(program.err + program.out)

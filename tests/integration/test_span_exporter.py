@@ -1,4 +1,4 @@
-"""The exporter of spans against a real collector: what is dropped is told, and nobody is kept waiting."""
+"""The span exporter against a real collector: it reports dropped spans and blocks nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_spans_that_find_no_room_are_counted_and_told_though_no_request_fails(co
     exporting.close()
     assert ids(collector) == [1, 2, 3]
     (line,) = warnings
-    assert "faster than the trace collector" in line and "8 were dropped" in line
+    assert "faster than the trace collector" in line and "8 have been dropped" in line
 
 
 def test_what_a_dead_collector_leaves_behind_at_the_end_is_told(collector: Collector) -> None:
@@ -60,7 +60,7 @@ def test_what_a_dead_collector_leaves_behind_at_the_end_is_told(collector: Colle
     exporting([span(number) for number in range(1, 6)])
     exporting.close()
     (line,) = warnings
-    assert "it answered 400" in line and "5 were dropped" in line
+    assert "it answered 400" in line and "5 have been dropped" in line
 
 
 async def test_the_event_loop_goes_on_while_the_last_spans_are_sent() -> None:

@@ -1,4 +1,4 @@
-"""The program on PostgreSQL, while the database is away and when it is back."""
+"""The program on PostgreSQL, during a database outage and after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENT = {"event_type": "order.paid", "payload": {"order": 1}}
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A server of its own: this test stops it."""
+    """A PostgreSQL server for this test alone, because the test stops it."""
     server = PostgresServer(durable=False).start()
     server.create_database("program")
     yield server

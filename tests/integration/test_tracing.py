@@ -1,4 +1,4 @@
-"""One trace from the acceptance of an event to its last attempt, over processes and retries, at a real collector."""
+"""One trace from the acceptance of an event to its last attempt, across processes and retries, at a real collector."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_trace_is_passed_on_though_nobody_records_it(tmp_path: Path, receiver:
 def test_a_receiver_is_told_of_no_trace_that_nobody_began(
     tmp_path: Path, receiver: Receiver, headers: dict[str, str]
 ) -> None:
-    """It would take one that is not recorded for the order not to record its own part."""
+    """A receiver would read an unsampled trace context as an instruction not to record its own spans."""
     with serving(tmp_path) as program:
         send(program, receiver, headers)
         wait_for(lambda: receiver.received)

@@ -1,4 +1,4 @@
-"""A program that is started warm is a process like any other; see tests/support/warm_start.py."""
+"""A program started from a warm process behaves like any other; see tests/support/warm_start.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes deliver: over HTTP, by the client and in a terminal, with real worker processes."""
+"""The list of delivering processes, over HTTP, in the Python client and in a terminal, with real worker processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS = {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """A server that has added two worker processes to itself."""
+    """A server that runs two additional worker processes."""
     with serving(tmp_path_factory.mktemp("workers"), "--workers", "2") as it:
         wait_for(lambda: len(workers(it)) == 3, lambda: str(workers(it)))
         yield it

@@ -1,9 +1,9 @@
-"""The reference model of the store: plain dicts and lists, no threads, no clock, no chance.
+"""The reference model of the store: plain dicts and lists; no threads, no clock, no randomness.
 
-Read it to learn what the verbs of doorstep/stores/store.py mean; every store must behave exactly like it. The contract
-suite and the lockstep machine compare them, and the simulation runs the engine on it. Verbs never await, so each is
-atomic by itself; they check first and write afterwards, so one that raises has changed nothing. It lacks `post_on`:
-there is no database here that a program could have a connection of its own to.
+Read it to learn the semantics of the methods in doorstep/stores/store.py: every store must behave exactly like this
+model. The contract suite and the lockstep machine compare the two, and the simulation runs the engine on the model. Its
+methods never await, so each one is atomic. They check before they write, so a method that raises has changed nothing.
+The model has no `post_on`, because it has no database to which a program could open its own connection.
 """
 
 from tests.reference.store import ReferenceStore

@@ -22,7 +22,7 @@ from tests.reference.tables import BulkItem, DeliveryRow, Tables
 
 
 class ActionVerbs(FindVerbs):
-    """Each action is audited once, with its result."""
+    """Every action writes one audit entry, which contains its result."""
 
     async def act(self, action: Action) -> tuple[ActionResult, Moved]:
         self._tables.check_org(action.org_id)
@@ -116,13 +116,13 @@ class ActionVerbs(FindVerbs):
         return self._tables.change(row, action.at, notes.acted(action), **_effect(action, row.delivery))
 
     def _remember(self, items: dict[UUID, BulkItem], done: tuple[UUID, ...]) -> int:
-        """Remember the deliveries that were retried; returns how many had not been before."""
+        """Remember the deliveries that were retried; return how many of them are new."""
         new = [delivery_id for delivery_id in done if delivery_id not in items]
         items |= {one: BulkItem(self._tables.deliveries[one].delivery.attempt) for one in new}
         return len(new)
 
     def _collect(self, items: dict[UUID, BulkItem]) -> tuple[int, int]:
-        """Mark the items whose retry has ended; returns how many succeeded and how many failed."""
+        """Record the result of every item whose retry has ended; return how many succeeded and how many failed."""
         unknown = ((uid, item) for uid, item in items.items() if item.succeeded is None)
         ended = {True: 0, False: 0}
         for delivery_id, item in islice(unknown, IN_FLIGHT_MAX):
@@ -133,14 +133,14 @@ class ActionVerbs(FindVerbs):
 
 
 def dead_letter_all(tables: Tables, rows: Sequence[DeliveryRow], code: str, reason: str, now: Instant) -> Moved:
-    """Waiting deliveries become dead letters without another try."""
+    """Turn waiting deliveries into dead letters without another attempt."""
     dead, note = _dead(code, reason, now), notes.dead(code)
     moves = [move for row in rows for move in tables.change(row, now, note, **dead)]
     return Moved(tuple(moves), tuple(tables.update_statuses(rows, now)))
 
 
 def _effect(action: Action, delivery: Delivery) -> dict[str, Any]:
-    """The fields that an action changes in a delivery that allows it."""
+    """The fields that an action changes in a delivery whose state allows the action."""
     match action.kind:
         case ActionKind.RETRY if delivery.blocked:
             return {"forced": action.forced}
@@ -170,6 +170,6 @@ def _deleted(at: Instant) -> dict[str, Any]:
 
 
 def _dead(code: str, reason: str, at: Instant) -> dict[str, Any]:
-    """The fields of a waiting delivery that becomes a dead letter without another try."""
+    """The new fields of a waiting delivery that becomes a dead letter without another attempt."""
     cause = {"category": Category.PERMANENT, "code": code, "reason": reason}
     return {"state": DeliveryState.DEAD, "due_at": None, "blocked": False, "forced": False, "settled_at": at} | cause

@@ -1,4 +1,4 @@
-"""Documents: read by key, written over the version that they were computed from. Also routing and circuits."""
+"""Documents: read by key, and replaced only if the expected version is still current. Also routing and circuits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DocumentVerbs:
         return [one for one in found if one is not None]
 
     def _get(self, kind: Any, org_id: UUID | None, key: Any) -> Any:
-        """One stored thing; None if it does not exist or belongs to another organization."""
+        """One stored object; None if it does not exist or belongs to another organization."""
         tables = self._tables
         if kind is Entity:
             document = tables.entities.get((org_id, *key)) if org_id else None
@@ -86,7 +86,7 @@ class DocumentVerbs:
         return view_of(row) if kind is EventView else summary_of(row)
 
     def _outbox_message(self, org_id: UUID | None, event_id: UUID) -> OutboxMessage | None:
-        """A message that is in the outbox and not yet among the events."""
+        """A message in the outbox that has not become an event yet."""
         message = self._tables.outbox.get(event_id)
         if message is None or event_id in self._tables.events or message.org_id not in self._tables.orgs:
             return None
@@ -166,7 +166,7 @@ class DocumentVerbs:
         documents[key] = document
 
     def _make_room(self, org_id: UUID, limit: int, entry: AuditEntry | None) -> None:
-        """Alert settings that are over make room."""
+        """Remove expired alert settings if the organization has reached its limit."""
         configs = [one for one in self._tables.alert_configs if one.org_id == org_id]
         if len(configs) >= limit:
             for config in _over(configs, entry):
@@ -179,7 +179,7 @@ class DocumentVerbs:
         del documents[key]
 
     def _table_of(self, document: Document) -> tuple[Documents[Any, Any], Any]:
-        """The table of this kind of document, and the document's key in it."""
+        """The table for this kind of document, and the document's key in that table."""
         tables = self._tables
         match document:
             case Org():
@@ -236,7 +236,7 @@ class DocumentVerbs:
 
 
 def _over(configs: Iterable[AlertConfig], entry: AuditEntry | None) -> Iterable[AlertConfig]:
-    """Alert settings that have ended."""
+    """The alert settings that have expired."""
     return (one for one in configs if one.ends_at is not None and one.ends_at <= _at(entry))
 
 

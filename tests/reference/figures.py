@@ -1,4 +1,4 @@
-"""Figures: the counters, added up."""
+"""Figures: sums of the counters."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FigureVerbs(DocumentVerbs):
         return reduce(add, parts, Figures())
 
     def _spans(self, org_id: UUID | None, endpoint_id: UUID | None, span: Span) -> dict[Instant, Figures]:
-        """All figures of an endpoint, an organization, or all of them except the reserved one, by their span."""
+        """Figures by start of the span: of an endpoint, an organization, or all organizations but the reserved one."""
         of = self._tables.counters.of
         if endpoint_id is not None:
             endpoint = self._tables.endpoints.get(endpoint_id)
@@ -88,7 +88,7 @@ class FigureVerbs(DocumentVerbs):
         return {at: figures for at, figures in others.items() if at not in reserved or figures != Figures()}
 
     async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
-        """Examines every delivery, as only a store of this size can."""
+        """Examines every delivery, which only a store of this size can afford."""
         own = {one for one in endpoint_ids if self.owns_endpoint(org_id, one)}
         found: dict[UUID, Instant] = {}
         for row in self._tables.deliveries.values():

@@ -1,4 +1,4 @@
-"""Lists that are returned whole, one method each, by the type of the query."""
+"""Lists that are returned as a whole: one method for each query type."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class FindVerbs(ListVerbs):
         return [owner for owner, hours in hourly.items() if any(at >= query.since and hours[at].died for at in hours)]
 
     def _busiest(self, org_id: UUID | None, query: BusiestEndpoints) -> list[UUID]:
-        """Counts the deliveries of every endpoint, as only a store of this size can."""
+        """Counts the deliveries of every endpoint, which only a store of this size can afford."""
         live = (one for one in self._tables.endpoints if one.state is not EndpointState.DELETED)
         own = [one for one in live if org_id in (None, one.org_id) and one.org_id != OPERATIONS_ORG]
         of = self._tables.counters.of

@@ -1,4 +1,4 @@
-"""Lists that are read page by page: everything that matches, sorted, from the cursor on. SQL stores follow this rule."""
+"""Paged lists. A page holds the matching rows after the cursor, in sort order; SQL stores follow the same rule."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Position = tuple[int, ...]
 
 
 class Listing(NamedTuple):
-    """The rows that match a query, and how they are sorted and shown."""
+    """The rows that match a query, with their sort position and the form in which they are returned."""
 
     rows: list[Any]
     position: Callable[[Any], Position]
@@ -63,7 +63,7 @@ class Listing(NamedTuple):
     cursor_max: Position = (ID_MAX,)
 
     def after(self, cursor: str | None) -> list[Any]:
-        """The rows behind the cursor, in order."""
+        """The sorted rows after the cursor."""
         start = read_cursor(cursor, *self.cursor_max)
         found = sorted(self.rows, key=self.position, reverse=self.newest_first)
         if start is None:
@@ -74,7 +74,7 @@ class Listing(NamedTuple):
 
 
 class ListVerbs(DocumentVerbs):
-    """One page or one count of each list."""
+    """Reads one page of a list, or counts its rows."""
 
     async def page(
         self, org_id: UUID | None, query: PagedQuery[T], cursor: str | None = None, limit: int = 50
@@ -191,7 +191,7 @@ class ListVerbs(DocumentVerbs):
         return self._tables.bulk_items[bulk_id]
 
     def bulk_result(self, delivery_id: UUID, item: BulkItem) -> bool | None:
-        """How the retry of a delivery ended; None while it is in flight."""
+        """Whether the retry of a delivery succeeded; None while it is in flight."""
         found = self._tables.deliveries.get(delivery_id)
         state, attempt = (found.delivery.state, found.delivery.attempt) if found else (None, 0)
         return retry_succeeded(state, attempt, item.attempt)
@@ -206,7 +206,7 @@ class ListVerbs(DocumentVerbs):
     # -- entities ------------------------------------------------------------------------------------------
 
     def entities(self, org_id: UUID | None, pipeline: str) -> list[tuple[int, Entity]]:
-        """The entities of a pipeline in the order of their creation, each with its number."""
+        """The entities of a pipeline with their numbers, in order of creation."""
         decoded = ((number, decode_entity(document)) for number, document in self._tables.entities.numbered())
         return [row for row in decoded if row[1].pipeline == pipeline and org_id in (None, row[1].org_id)]
 
@@ -218,7 +218,7 @@ class ListVerbs(DocumentVerbs):
         return Page(tuple(found), write_cursor(running[-1][0]) if len(running) == limit else None)
 
     def _is_carried_on(self, entity: Entity, endpoint_ids: Sequence[UUID]) -> bool:
-        """Its event is still in the outbox, or one of these endpoints has an open delivery of it."""
+        """Whether the entity's event is still in the outbox, or one of these endpoints has an open delivery of it."""
         if entity.event_id is None:
             return False
         event = self._tables.events.get(entity.event_id)
@@ -309,7 +309,7 @@ def _matches_entity(entity: Entity, query: EntityFilter) -> bool:
 
 
 def _matches_type(event_type: str, pattern: str | None) -> bool:
-    """Whether an event type is this one, or begins like a pattern that ends with `*`; None matches every type."""
+    """Whether a type equals the pattern, or starts with what precedes its final `*`. Always true without a pattern."""
     if pattern is None:
         return True
     return event_type.startswith(pattern[:-1]) if pattern.endswith("*") else event_type == pattern
@@ -319,7 +319,7 @@ def _matches_type(event_type: str, pattern: str | None) -> bool:
 
 
 def _newest_first(numbered: list[tuple[int, T]]) -> Listing:
-    """A list of numbered documents, the newest first."""
+    """A list of numbered documents, newest first."""
     return Listing(numbered, lambda row: (row[0],), lambda row: row[1], newest_first=True, cursor_max=(KEY_MAX,))
 
 
@@ -361,7 +361,7 @@ def _groups(letters: list[DeliveryRow]) -> list[CauseGroup]:
 
 
 def _group(rows: list[DeliveryRow]) -> CauseGroup:
-    """The group of dead letters with one cause, given in the order of their deaths."""
+    """The group of dead letters with one cause. `rows` are in the order in which they became dead."""
     newest, oldest = rows[-1].delivery, rows[0].delivery
     assert newest.cause is not None and newest.settled_at is not None and oldest.settled_at is not None
     return CauseGroup(

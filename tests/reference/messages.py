@@ -1,4 +1,4 @@
-"""Writes that post messages: the outbox itself, alerts, and the entities of pipelines."""
+"""Writes that post messages: to the outbox itself, for alerts, and for pipeline entities."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class MessageVerbs(ActionVerbs):
 
 
 def _is_same(document: bytes | None, entity: Entity, version: int) -> bool:
-    """No other write was faster, and it is not a later entity with the same name."""
+    """Whether the stored entity is still this version, and is not a newer entity with the same name."""
     if document is None:
         return version == 0
     stored = decode_entity(document)

@@ -1,4 +1,4 @@
-"""The path of an event: accept, claim, settle, release. These verbs carry the guarantees."""
+"""The path of an event: accept, claim, settle, release. The delivery guarantees depend on these methods."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class PathVerbs:
         return receipt
 
     def _first_receipt(self, submission: Submission, now: Instant) -> Receipt | None:
-        """The first receipt under this idempotency key, while it counts."""
+        """The first receipt for this idempotency key, until the key expires."""
         if submission.idempotency_key is None:
             return None
         stored = self._tables.idempotency.get((submission.event.org_id, submission.idempotency_key))
@@ -148,7 +148,7 @@ class PathVerbs:
         return self._tables.endpoints[endpoint_id].state is EndpointState.ACTIVE and endpoint_id not in unserved
 
     def _due_in(self, quota: Quota, now: Instant) -> list[DeliveryRow]:
-        """The oldest due deliveries of an endpoint, as many as the quota, its concurrency and its rate allow."""
+        """The oldest due deliveries of an endpoint, limited by the quota and the endpoint's concurrency and rate."""
         tables, room = self._tables, quota.count
         if quota.concurrency_max is not None:
             room = min(room, quota.concurrency_max - len(tables.by_due(DeliveryState.IN_PROGRESS, quota.endpoint_id)))
@@ -186,7 +186,7 @@ class PathVerbs:
     # -- settling and releasing ----------------------------------------------------------------------------
 
     def _held(self, claim: Claim) -> DeliveryRow | None:
-        """The row of a claim that is the newest and still in progress; None if it comes too late."""
+        """The row of a claim that still holds its delivery; None if the claim was replaced or already settled."""
         row = self._tables.deliveries.get(claim.delivery_id)
         if row is None or row.token != claim.token or row.delivery.state is not DeliveryState.IN_PROGRESS:
             return None

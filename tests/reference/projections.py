@@ -1,4 +1,4 @@
-"""Rows as the model's values: deliveries, views, claims, attempts."""
+"""Converts rows to the values of the model: deliveries, views, claims, attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.reference.tables import DeliveryRow, EventRow
 
 
 def new_delivery(row: EventRow, new: NewDelivery) -> Delivery:
-    """A delivery as it is accepted: waiting, created with its event."""
+    """A delivery just after acceptance: waiting, with the creation time of its event."""
     return Delivery(
         delivery_id=new.delivery_id,
         event_id=row.event.event_id,
@@ -42,7 +42,7 @@ def view_of(row: EventRow) -> EventView:
 
 
 def summary_of(row: EventRow) -> EventSummary:
-    """The same without payload and metadata."""
+    """The same view without payload and metadata."""
     view = view_of(row)
     return EventSummary(
         event_id=view.event.event_id,
@@ -91,7 +91,7 @@ def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
 
 
 def attempt_of(settlement: Settlement, late: bool) -> Attempt:
-    """The row of the attempt log for one result."""
+    """The attempt-log row for one result."""
     claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
     return Attempt(
         delivery_id=claim.delivery_id,

@@ -1,4 +1,4 @@
-"""Retention: old dead letters are archived, old rows are removed."""
+"""Retention: archives old dead letters and removes old rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class RetentionVerbs(FindVerbs):
-    """The work of the cleaner, in small batches. "Before" an instant does not include it."""
+    """The cleaner's work, in small batches. "Before" an instant excludes that instant."""
 
     async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
         letters = [row for row in self._settled(dead_before) if row.delivery.state is DeliveryState.DEAD]
@@ -116,7 +116,7 @@ class RetentionVerbs(FindVerbs):
         return len(old[:limit])
 
     def _remove_circuit_changes(self, before: Instant, limit: int) -> int:
-        """The newest change of each endpoint stays: it says how long its circuit has had its state."""
+        """Keep the newest change of each endpoint: it shows since when its circuit has been in its current state."""
         older = ((changes, one) for changes in self._tables.circuit_history.values() for one in changes[:-1])
         old = sorted((row for row in older if row[1].at < before), key=lambda row: row[1].at)
         for changes, change in old[:limit]:
@@ -138,7 +138,7 @@ class RetentionVerbs(FindVerbs):
         return len(empty)
 
     def _ended_bulks(self, before: Instant, limit: int) -> list[UUID]:
-        """The operations that ended first, in the order of their creation."""
+        """The operations that ended first, in order of their creation."""
         ended = [(bulk.finished_at or before, number, bulk.bulk_id) for number, bulk in self._tables.bulks.numbered()]
         old = sorted(row for row in ended if row[0] < before)[:limit]
         return [bulk_id for _, _, bulk_id in sorted(old, key=lambda row: row[1])]
@@ -159,7 +159,7 @@ def _config_end(config: AlertConfig) -> Instant | None:
 def _remove_oldest(
     documents: Documents[Any, T], limit: int, before: Instant, ended_at: Callable[[T], Instant | None]
 ) -> int:
-    """Remove the documents that ended first, up to `limit` of those that ended before an instant."""
+    """Remove up to `limit` documents that ended before an instant, those that ended first before the others."""
     ended = [(ended_at(document), key) for key, document in documents.items()]
     old = sorted((row for row in ended if row[0] is not None and row[0] < before), key=lambda row: row[0] or 0)
     for _, key in old[:limit]:

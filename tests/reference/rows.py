@@ -1,4 +1,4 @@
-"""What the tables are made of: numbered documents, and counters."""
+"""Building blocks of the tables: numbered documents and counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Documents(Generic[K, T]):
-    """Documents by key, in the order of their creation. Each has a number that no other ever had: its position in lists."""
+    """Documents by key, in order of creation. Each has a number that is never reused: its position in lists."""
 
     def __init__(self) -> None:
         self._rows: dict[K, tuple[int, T]] = {}
@@ -55,11 +55,11 @@ class Documents(Generic[K, T]):
 
 
 Owner = UUID | int
-"""An organization or an endpoint, or EVERY."""
+"""An organization, an endpoint, or EVERY."""
 
 
 class Counters:
-    """A counter belongs to a minute, an organization and an endpoint; a roll-up to its owner, its span and a start."""
+    """A counter belongs to a minute, an organization and an endpoint; a roll-up to an owner, a span and a start."""
 
     def __init__(self) -> None:
         self._counters: defaultdict[tuple[Instant, Owner, Owner], Counter[str]] = defaultdict(Counter)
@@ -70,7 +70,7 @@ class Counters:
             self._counters[Span.MINUTE.start(at), org, endpoint].update(figures)
 
     def aggregate(self, before: Instant, limit: int) -> int:
-        """Move up to `limit` counters of minutes that began before this into roll-ups."""
+        """Move up to `limit` counters into roll-ups: those of minutes that began before this instant."""
         ended = sorted(
             (key for key in self._counters if key[0] < before), key=lambda key: (int(key[1]), int(key[2]), key[0])
         )
@@ -89,7 +89,7 @@ class Counters:
         return len(old[:limit])
 
     def of(self, org: Owner, endpoint: Owner, span: Span) -> dict[Instant, Figures]:
-        """All figures of an owner by the start of their span, oldest first."""
+        """The figures of an owner by the start of their span, oldest first."""
         found: defaultdict[Instant, Counter[str]] = defaultdict(Counter)
         for at, figures in (*self._aggregated(org, endpoint, span), *self._recent(org, endpoint, span)):
             found[at].update(figures)

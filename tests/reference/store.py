@@ -1,4 +1,4 @@
-"""ReferenceStore: its life cycle, and its verbs from one module for each group."""
+"""ReferenceStore: its life cycle. Its methods come from one module per group."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tests.reference.tables import Tables
 
 
 class ReferenceStore(PathVerbs, MessageVerbs, RetentionVerbs, FigureVerbs):
-    """Stores everything in this process."""
+    """Keeps everything in the memory of this process."""
 
     features = Features(many_machines=False, notices_posts=True)
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """`clock` only answers `time()`; no other verb reads it."""
+        """Only the method `time()` reads `clock`."""
         self._tables = Tables()
         self._clock = clock or AnchoredClock()
 
     async def open(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is no database to connect to."""
 
     async def close(self) -> None:
-        """Nothing to release: the same object can be opened again and still has everything."""
+        """Do nothing: the same object can be opened again and still has its data."""
 
     async def migrate(self) -> None:
-        """There is no schema."""
+        """Do nothing: there is no schema."""
 
     async def time(self) -> Instant:
         return self._clock.now()

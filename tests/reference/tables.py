@@ -1,4 +1,4 @@
-"""The rows of the reference model, and the one method that changes a delivery."""
+"""The rows of the reference model, and the only method that changes a delivery."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EventRow:
         self.deleted = False
 
     def status_now(self) -> EventStatus:
-        """The status that follows from its deliveries. An event that has left `received` never returns there."""
+        """The status derived from the deliveries. An event that has left `received` never returns to it."""
         return status_of(
             open_count=self._count(OPEN_STATES),
             dead_count=self.dead_count,
@@ -80,42 +80,42 @@ class EventRow:
 
 
 class DeliveryRow:
-    """A delivery as readers see it, with the fields that only the store knows."""
+    """A delivery as readers see it, plus the fields that only the store uses."""
 
     __slots__ = ("attempts", "delivery", "event", "history", "key", "own_payload", "round_base", "token")
 
     def __init__(self, key: int, delivery: Delivery, event: EventRow) -> None:
         self.key = key
-        """Grows with every delivery: the order of creation."""
+        """Increases with each delivery, so it gives the order of creation."""
         self.delivery = delivery
         self.event = event
         self.token = 0
-        """That of the newest claim; it never goes back."""
+        """The token of the newest claim; it never decreases."""
         self.round_base = 0
-        """The attempt after which the current round of retries began."""
+        """The number of the attempt after which the current round of retries began."""
         self.own_payload: bytes | None = None
-        """The payload that an operator gave it."""
+        """The payload that an operator gave this delivery."""
         self.attempts: list[Attempt] = []
         self.history = [HistoryEntry(delivery.created_at, None, delivery.state, 0, notes.ACCEPTED)]
 
     @property
     def payload(self) -> bytes:
-        """The bytes that are sent."""
+        """The bytes to send."""
         return self.event.event.payload if self.own_payload is None else self.own_payload
 
     @property
     def group(self) -> Group | None:
-        """Its ordering group, if its event has an ordering key."""
+        """The ordering group, if the event has an ordering key."""
         key = self.event.event.ordering_key
         return None if key is None else (self.delivery.endpoint_id, key)
 
     def retries_used(self, attempt: int, retries_max: int) -> int:
-        """How many retries an attempt of this number means: none for the first of a round."""
+        """How many retries an attempt with this number stands for; the first attempt of a round is no retry."""
         return min(max(attempt - 1 - self.round_base, 0), retries_max)
 
 
 class BulkItem:
-    """A delivery that a bulk operation retried, and how that ended once it is known."""
+    """A delivery that a bulk operation retried, with the result once it is known."""
 
     __slots__ = ("attempt", "succeeded")
 
@@ -143,7 +143,7 @@ class Tables:
         self.workers: Documents[str, WorkerEntry] = Documents()
         self.pipelines: Documents[tuple[UUID, str], PipelineDeclaration] = Documents()
         self.entities: Documents[EntityName, bytes] = Documents()
-        """Encoded, so that nobody who changes the `data` of an entity changes the stored one."""
+        """Stored as encoded bytes, so that a caller who changes an entity's `data` changes only its own copy."""
         self.entity_history: defaultdict[EntityName, list[EntityChange]] = defaultdict(list)
         self.audit: Documents[int, AuditEntry] = Documents()
         self.outbox: dict[UUID, OutboxMessage] = {}
@@ -159,7 +159,7 @@ class Tables:
         self.events: dict[UUID, EventRow] = {}
         self.deliveries: dict[UUID, DeliveryRow] = {}
         self.open: dict[UUID, DeliveryRow] = {}
-        """The deliveries among them that are pending or in progress."""
+        """The deliveries that are pending or in progress."""
         self.acknowledged: dict[UUID, Instant] = {}
         self._last_key = 0
 
@@ -174,13 +174,13 @@ class Tables:
         event.states[delivery.state] += 1
 
     def by_due(self, state: DeliveryState, endpoint_id: UUID | None = None) -> list[DeliveryRow]:
-        """Open deliveries by due time, then by creation; blocked ones last. Of one endpoint, or of all."""
+        """Open deliveries by due time, then by creation, with blocked ones last; of one endpoint or of all."""
         rows = (row for row in self.open.values() if endpoint_id in (None, row.delivery.endpoint_id))
         found = [row for row in rows if row.delivery.state is state]
         return sorted(found, key=lambda row: (row.delivery.blocked, row.delivery.due_at or 0, row.key))
 
     def first_of(self, group: Group) -> DeliveryRow | None:
-        """The first of an ordering group that is open: the only one that may be tried."""
+        """The first open delivery of an ordering group, which is the only one that may be attempted."""
         return min((row for row in self.open.values() if row.group == group), key=lambda row: row.key, default=None)
 
     def add_incident(self, incident: Incident | None) -> None:
@@ -198,9 +198,9 @@ class Tables:
             wake()
 
     def change(self, row: DeliveryRow, at: Instant, note: str, **fields: Any) -> list[Move]:
-        """Every change of a delivery goes through here: it is checked, counted and written to its history.
+        """Check, apply and count a change of a delivery, and write its history. Every change goes through here.
 
-        Returns the move; none if the state stayed.
+        Returns the move, or nothing if the state stayed the same.
         """
         old, new = row.delivery, replace(row.delivery, **fields)
         if new.state is not old.state:
@@ -222,7 +222,7 @@ class Tables:
         return [_move(row, old.state)] if new.state is not old.state else []
 
     def update_statuses(self, rows: Iterable[DeliveryRow], at: Instant) -> list[StatusChange]:
-        """Update the events of changed deliveries; one StatusChange for each event whose status changed."""
+        """Update the events of changed deliveries. Returns one StatusChange for each event whose status changed."""
         retries: dict[UUID, tuple[EventRow, int]] = {}
         for row in rows:
             _, highest = retries.get(row.event.event.event_id, (row.event, 0))
@@ -237,7 +237,7 @@ class Tables:
         event.set_status(status, at)
 
     def remove(self, row: DeliveryRow, at: Instant) -> None:
-        """Remove a delivery, its attempts and its history; and its event if it has no other delivery."""
+        """Remove a delivery with its attempts and history; also its event if it has no other delivery."""
         del self.deliveries[row.delivery.delivery_id]
         row.event.deliveries.remove(row)
         if not row.event.deliveries:
@@ -247,14 +247,14 @@ class Tables:
         self._count_leaving(self.events.pop(event_id), at)
 
     def event(self, org_id: UUID, event_id: UUID) -> EventRow:
-        """An event of this organization that was not deleted; NotFound otherwise."""
+        """An event of this organization. Raises NotFound if it does not exist or was deleted."""
         row = self.events.get(event_id)
         if row is None or row.event.org_id != org_id or row.deleted:
             raise NotFound(f"no event {event_id}")
         return row
 
     def erase(self, event: EventRow, at: Instant) -> None:
-        """Erase what the sender gave; the rows stay."""
+        """Erase the data that the sender provided; keep the rows."""
         self._count_leaving(event, at)
         event.deleted = True
         event.event = replace(event.event, payload=b"", metadata=b"{}")
@@ -269,7 +269,7 @@ class Tables:
             raise NotFound(f"no organization {org_id}")
 
     def _unblock_first(self, group: Group, at: Instant) -> None:
-        """The first delivery of a group becomes due: at once, but not before its event's `deliver_at`."""
+        """Make the first delivery of a group due: now, or at its event's `deliver_at` if that is later."""
         row = self.first_of(group)
         if row is not None and row.delivery.blocked:
             deliver_at = 0 if row.delivery.forced else row.event.event.deliver_at or 0
@@ -285,7 +285,7 @@ class Tables:
         )
 
     def _count_move(self, old: Delivery, new: Delivery, at: Instant) -> None:
-        """Deliveries that an attempt ends are counted with its result: see `settle`."""
+        """Count a move, except one that ends an attempt: `settle` counts that together with its result."""
         tally = Tally()
         if new.deleted and not old.deleted:
             tally.moved((new.org_id, new.endpoint_id), old.state, None)
@@ -294,7 +294,7 @@ class Tables:
         self.counters.add(tally, at)
 
     def _count_leaving(self, event: EventRow, at: Instant) -> None:
-        """A deleted event has left before it is cleaned away."""
+        """Count that an event leaves its status. A deleted event was already counted when it was deleted."""
         if not event.deleted:
             tally = Tally()
             tally.status(event.event.org_id, event.status, None)
@@ -302,7 +302,7 @@ class Tables:
 
 
 def _with_cause(delivery: Delivery) -> Delivery:
-    """Every dead letter has a cause; a new round begins without one."""
+    """Give every dead letter a cause; clear the cause when a new round begins."""
     match delivery.state:
         case DeliveryState.DEAD:
             cause = cause_of(delivery.endpoint_id, delivery.code or "", delivery.reason or "")

@@ -1,6 +1,6 @@
-"""A program whose handlers are as careless with payloads as handlers are: `doorstep serve --app`.
+"""A program whose handlers expose payloads in the ways that real handlers do: `doorstep serve --app`.
 
-`LEAK` breaks what keeps payloads out of logs, spans and the attempt log: the tests must notice.
+`LEAK` disables a protection that keeps payloads out of logs, spans and the attempt log; the tests must then fail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def quoting(event: Received) -> None:
 
 @doorstep.handler("handled.value", policy=[0.05], circuit=NEVER)
 def value(event: Received) -> None:
-    """The error of before is part of the traceback, too."""
+    """The traceback contains the chained exception too."""
     try:
         {}[event.json()["kept"]]
     except KeyError as error:
@@ -49,7 +49,7 @@ def isolated(event: Received) -> None:
 
 @doorstep.handler("handled.single", policy=[0.05], circuit=NEVER)
 def single(event: Received) -> None:
-    """An exception with one argument is shown as that argument."""
+    """An exception with one argument is displayed as that argument."""
     raise ValueError(event.json()["kept"])
 
 
@@ -81,7 +81,7 @@ def send(parcel: Entity) -> None:
 
 
 def crash() -> Doorstep:
-    """A program whose making fails, and quotes what it was given."""
+    """Fails while it creates the program, with a setting in the error message."""
     raise RuntimeError(f"cannot use {os.environ['DOORSTEP_SMTP_URL']}")
 
 

@@ -1,4 +1,4 @@
-"""The story that is told with canaries: everything that Doorstep does with payloads and secrets, on one store."""
+"""A story with canaries: everything that Doorstep does with payloads and secrets, on one store."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ CANARIES = {
         10,
     )
 }
-"""By what they stand for. Secrets that the program makes itself are added while the story is told."""
+"""Canaries by meaning. Secrets that the program generates are added during the story."""
 _LONG = 3_000
 _NEVER = {"failures_max": 10_000}
-"""A circuit that never opens: what is held does not end."""
+"""A circuit that never opens, so that it does not hold deliveries back."""
 _SETTINGS = {
     "DOORSTEP_LOG_LEVEL": "debug",
     "DOORSTEP_RETRY_DELAYS": "0.05,0.05",
@@ -72,16 +72,16 @@ _SETTINGS = {
 
 
 class Told(NamedTuple):
-    """Where canaries may have been left."""
+    """All places where canaries may have been left."""
 
     canaries: dict[str, str]
     places: dict[str, bytes]
     columns: dict[str, bytes]
-    """What each column of each table holds."""
+    """The content of each column of each table."""
 
 
 class Database:
-    """The store of the story, to spoil it and to look into it."""
+    """The store of the story: the test can damage and read it."""
 
     def __init__(self, folder: Path, server: PostgresServer | None, name: str) -> None:
         self._path = folder / "data" / "doorstep.db"
@@ -106,7 +106,7 @@ class Database:
             connection.execute(statement)
 
     def post(self, event_type: str, payload: object, **options: Any) -> None:
-        """Through the outbox, on a connection of the program's own."""
+        """Send an event through the outbox, on a connection of the program's own."""
         sender = Doorstep(self.url)
         connect = psycopg.connect if self._server is not None else sqlite3.connect
         with closing(connect(self.url if self._server is not None else self._path)) as connection:  # type: ignore[operator]
@@ -116,7 +116,7 @@ class Database:
     def columns(self) -> dict[str, bytes]:
         if self._server is None:
             return _gathered(_sqlite_rows(self._path))
-        with ThreadPoolExecutor(1) as thread:  # a loop may already run in this one
+        with ThreadPoolExecutor(1) as thread:  # an event loop may already run in this thread
             rows = _postgres_rows(self._server.url(self._name, role="postgres"))
             return _gathered(thread.submit(asyncio.run, rows).result())
 
@@ -168,7 +168,7 @@ class _Story:
         self.answers: list[bytes] = []
 
     def tell_of_handlers(self) -> None:
-        """The shortest story in which something can leak."""
+        """Run the shortest story in which something can leak."""
         self._handlers()
         self._entity()
 
@@ -195,7 +195,7 @@ class _Story:
         return {"kept": self._canaries[name], self._canaries["payloadkey"]: {"number": 1}}
 
     def _endpoints(self) -> str:
-        """One that answers 200, one that refuses and tells everything it knows."""
+        """Create an endpoint that answers 200, and one that refuses and repeats everything it received."""
         headers = {"authorization": f"Bearer {self._canaries['headervalue']}"}
         url = f"{self._talker}?token={self._canaries['urlquery']}"
         shape = {"name": "talker", "url": url, "event_types": ["sent"], "headers": headers, "circuit": _NEVER}
@@ -241,7 +241,7 @@ class _Story:
             assert self._ask("GET", f"/v1/deliveries/{letter}/attempts").json["attempts"][0]["error_reason"]
 
     def _entity(self) -> None:
-        """One whose stages fail in all the ways that quote its data."""
+        """Start entities whose stages fail in every way that quotes their data."""
         self._ask("POST", "/v1/events", {"event_type": "begin", "payload": {}})
         path = "/v1/pipelines/parcel/entities"
         wait_for(
@@ -250,7 +250,7 @@ class _Story:
         )
 
     def _channels(self) -> None:
-        """None of them can be reached."""
+        """Create channels with unreachable targets."""
         nowhere = f"127.0.0.1:{free_port()}"
         targets = {
             "email": "ops@shop.example",
@@ -271,13 +271,13 @@ class _Story:
 
     def _outbox(self) -> None:
         self._database.post("posted", self._payload("outboxpayload"))
-        self._database.post("posted", self._payload("outboxpayload"), org_id=uuid4())  # there is no such organization
+        self._database.post("posted", self._payload("outboxpayload"), org_id=uuid4())  # an unknown organization
         wait_for(lambda: any("and was rejected" in line for line in self._program.out))
 
     def _operate(self, endpoint: str) -> None:
         self._ask("POST", f"/v1/endpoints/{endpoint}/test", {"payload": self._payload("payloadvalue")})
         letters = self._ask("GET", "/v1/dead-letters").json["dead_letters"]
-        listed = [one for one in letters if one["event_type"].startswith("handled")]  # what was edited is to stay
+        listed = [one for one in letters if one["event_type"].startswith("handled")]  # the edited one must stay
         self._ask("POST", f"/v1/events/{listed[0]['event_id']}/replay", {"endpoint_id": endpoint})
         self._ask("POST", f"/v1/endpoints/{endpoint}/replay", {"all": True})
         self._ask("POST", "/v1/dead-letters/bulk-retry", {"all": True})
@@ -287,7 +287,7 @@ class _Story:
         self._canaries["orgkey"] = self._ask("POST", "/v1/orgs", {"name": "made"}).json["admin_key"]["key"]
 
     def _refused(self) -> None:
-        """Mistakes in or beside what nobody may read."""
+        """Send invalid requests, with canaries in or beside the invalid part."""
         rejected, metadata = self._canaries["rejectedpayload"], self._canaries["badmetadata"]
         refused = (
             b'{"event_type": "a", "payload": {"kept": "%s"' % rejected.encode(),
@@ -309,8 +309,8 @@ class _Story:
         assert self._ask("GET", "/v1/events", key=None, headers=bearer).status == 401
 
     def _spoiled_row(self) -> None:
-        """What somebody else wrote into a row cannot be read: the error quotes it. Nor is it written over: whoever is at
-        work on the operation knows another version."""
+        """Damage a row, so that it cannot be read and the error quotes it. Doorstep does not overwrite it, because the
+        version of the row has changed too."""
         spoiled = f'{{"kind": "{self._canaries["rejectedpayload"]}"}}'
         self._database.change("CREATE TABLE kept AS SELECT id, document FROM doorstep_bulks")
         self._database.change(f"UPDATE doorstep_bulks SET document = '{spoiled}', version = version + 1")
@@ -319,7 +319,7 @@ class _Story:
         self._database.change(f"UPDATE doorstep_bulks SET document = ({restored}), version = version - 1")
 
     def _database_trouble(self) -> None:
-        """A table is gone: requests and services fail; then it is back."""
+        """Remove a table, so that requests and services fail; then put it back."""
         self._database.rename("doorstep_idempotency", "doorstep_gone")
         body = {"event_type": "sent", "payload": self._payload("payloadvalue"), "idempotency_key": "another"}
         assert self._ask("POST", "/v1/events", body).status >= 500
@@ -334,7 +334,7 @@ class _Story:
 
 
 def _commands(folder: Path, given: Mapping[str, str], canaries: Mapping[str, str], program: Program) -> bytes:
-    """What commands say, those too that cannot do what they are asked for."""
+    """The output of commands, including some that must fail."""
     nowhere = (
         f"postgresql://user:{canaries['databasepassword']}@127.0.0.1:{free_port()}/none?password={canaries['urlquery']}"
     )
@@ -360,7 +360,7 @@ def _commands(folder: Path, given: Mapping[str, str], canaries: Mapping[str, str
 
 
 def _check_seen(collector: Collector, places: Mapping[str, bytes]) -> None:
-    """Where nothing was written, nothing was searched."""
+    """Check that every place contains something, because a search in an empty place proves nothing."""
     assert {span.name for span in collector.spans} == {"doorstep.accept", "doorstep.attempt"}
     assert b"correlation-1" in places["the log"] and b"correlation-1" in places["spans"]
     assert all(kind in places["what is shown of channels"] for kind in (b"email", b"slack", b"apprise"))

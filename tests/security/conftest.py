@@ -1,4 +1,4 @@
-"""The real program: on SQLite in every tier; in the full one on PostgreSQL too, and on both at once to compare them."""
+"""The real program: on SQLite in every tier; in the full tier also on PostgreSQL, and on both for comparison."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ QUIET = {
     "DOORSTEP_FAILED_KEYS_PER_SECOND": "0",
     "DOORSTEP_SMTP_URL": "smtp://127.0.0.1:9",
 }
-"""What fails is not tried again while a test looks at it; wrong keys may be tried without end. Channels of all kinds can
-be made, though nobody takes the mail."""
+"""Failed deliveries are not retried while a test examines them, and wrong keys are not limited. Channels of all kinds
+can be created, although no mail server runs."""
 
 
 @pytest.fixture(scope="package")
@@ -37,18 +37,18 @@ def on_postgresql(postgres_server: PostgresServer, tmp_path_factory: pytest.Temp
     }
     with serving(tmp_path_factory.mktemp("postgresql"), environment=environment) as program:
         yield program
-    postgres_server.drop_database("security")  # a process that takes tests of another may come back to this folder
+    postgres_server.drop_database("security")  # a test process may return to this folder after the tests of another
 
 
 @pytest.fixture(scope="package", params=[("sqlite",), pytest.param(STORES, marks=pytest.mark.full)], ids="-".join)
 def each(request: pytest.FixtureRequest) -> dict[str, Program]:
-    """By the name of their store. Where there are two, what one says the other says too."""
+    """The programs by store name. With two of them, tests check that both give the same answers."""
     return {name: request.getfixturevalue(f"on_{name}") for name in request.param}
 
 
 @pytest.fixture(scope="package", params=IN_TIERS)
 def served(request: pytest.FixtureRequest) -> Program:
-    """One of them; in the full tier each test that asks for it runs on both."""
+    """One of the programs. In the full tier, each test that uses this fixture runs on both stores."""
     program: Program = request.getfixturevalue(f"on_{request.param}")
     return program
 
@@ -61,7 +61,7 @@ def lasting_receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def receiver(lasting_receiver: Receiver) -> Receiver:
-    """As if it were new. To end one takes half a second."""
+    """The shared receiver, reset for each test, because stopping a receiver takes half a second."""
     lasting_receiver.status = 200
     lasting_receiver.received.clear()
     return lasting_receiver

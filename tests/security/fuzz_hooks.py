@@ -1,8 +1,8 @@
-"""What schemathesis is told besides the OpenAPI document; it loads this module by itself (see test_fuzz.py).
+"""Additions to the OpenAPI document for schemathesis, which imports this module itself (see test_fuzz.py).
 
-Endpoints made by the fuzzer point to receivers on this machine, and it is kept from revoking its own key: after that
-it would only see 401s, and find nothing more. Requests that fit the document are mended where a rule goes beyond what
-a JSON schema can say (exactly one of three), or most of them would get no further than that rule.
+Endpoints created by the fuzzer point to receivers on this machine. The fuzzer must not revoke its own key, because
+after that it would only get 401s. Valid requests are adjusted to rules that JSON Schema cannot express (such as exactly
+one of three fields); otherwise most of them would fail on these rules.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ BEYOND_A_SCHEMA = (
     r"^headers: .* is set by Doorstep and cannot be changed$",
     r"^endpoint_ids?: (there is no endpoint|endpoint .* was deleted)",
     r"^(events\[\d+\]\.)?endpoint_ids: there is no endpoint",
-    r"^status: deliveries in progress cannot be acted upon",  # the filter is that of the list, which shows them
-    r"^timeout_seconds: must be from 0.1 to 59, got ",  # the upper end is a setting
-    r"^threshold: (must be from|is only for) ",  # other bounds for each rule, and none for some
+    r"^status: deliveries in progress cannot be acted upon",  # the filter is shared with the list, which shows these
+    r"^timeout_seconds: must be from 0.1 to 59, got ",  # the upper bound is a setting
+    r"^threshold: (must be from|is only for) ",  # the bounds differ per rule, and some have none
     r"^(window_seconds|minimum): is only for failure_rate$",
     r"^\S+: must be between the years 1970 and 9000, got ",
     r"^\S+: must be (later than|in the future)",
     r"^\S+: must not contain NUL or lone surrogates",
     r"^\S+: must be nested at most 64 deep$",
-    r"^\S+: must be a whole number, got a number$",  # 2.0 is an integer to a schema, not to us
+    r"^\S+: must be a whole number, got a number$",  # JSON Schema counts 2.0 as an integer; we do not
     r"^Idempotency-Key: (is for a single event|differs from idempotency_key)",
 )
-"""Rules that JSON Schema cannot say. Everything else that is refused must be in the document."""
+"""Rules that JSON Schema cannot express. The document must describe every other reason for a refusal."""
 
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> None:
-    """Called for every request of every phase, just before it is sent."""
+    """schemathesis calls this for every request of every phase, just before sending it."""
     if OWN_KEY_ID in (case.path_parameters or {}).values():
         case.path_parameters = dict.fromkeys(case.path_parameters, NOBODY)
     if isinstance(case.body, dict):
@@ -57,7 +57,7 @@ def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> Non
 
 @schemathesis.check
 def refused_for_what_the_document_says(ctx: CheckContext, response: Response, case: Case) -> None:
-    """In place of `positive_data_acceptance`: what fits the schema is refused only for a rule that no schema can hold."""
+    """Replaces `positive_data_acceptance`: only a rule beyond JSON Schema may refuse a request that fits the schema."""
     if _fits(case) and response.status_code in (400, 413, 422):
         detail = json.loads(response.content)["detail"]
         assert any(re.search(rule, detail) for rule in BEYOND_A_SCHEMA), (
@@ -67,7 +67,7 @@ def refused_for_what_the_document_says(ctx: CheckContext, response: Response, ca
 
 @schemathesis.check
 def errors_are_worded_by_us(ctx: CheckContext, response: Response, case: Case) -> None:
-    """Whatever caused them: no traceback, no words of a framework."""
+    """Errors contain neither a traceback nor a framework's own message, whatever caused them."""
     if response.status_code >= 400:
         assert response.headers["content-type"] == ["application/problem+json"]
         assert json.loads(response.content)["status"] == response.status_code
@@ -75,12 +75,12 @@ def errors_are_worded_by_us(ctx: CheckContext, response: Response, case: Case) -
 
 
 def _fits(case: Case) -> bool:
-    """Whether the request was made to fit the document."""
+    """Whether schemathesis generated the request to fit the document."""
     return case.meta is not None and case.meta.generation.mode.is_positive
 
 
 def _mended(route: str, body: dict[str, Any]) -> dict[str, Any]:
-    """With what this route wants beyond its schema."""
+    """The body with changes that this route requires beyond its schema."""
     match route:
         case "POST /v1/endpoints":
             return _with_one_of({"url": RECEIVERS[0], **body}, ("destination", "url", "handler"))
@@ -99,7 +99,7 @@ def _with_one_of(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 
 def _within_reach(channel: dict[str, Any]) -> dict[str, Any]:
-    """A target on this machine, and a rule that does not fire here: else each dead letter would be told to hundreds."""
+    """Give a channel a local target and a rule that never fires: otherwise each dead letter would notify hundreds."""
     receiver = RECEIVERS[_chance(channel) % len(RECEIVERS)]
     targets = {"email": "ops@shop.example", "apprise": receiver.replace("http:", "json:")}
     where = {"target": targets.get(channel["kind"], receiver), "endpoint_ids": []}
@@ -107,7 +107,7 @@ def _within_reach(channel: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_its_rule(body: dict[str, Any]) -> dict[str, Any]:
-    """Without the terms that only other rules have."""
+    """Remove the fields that only other rules have."""
     strange = {
         "failure_rate": set(),
         "dead_letters": {"window_seconds", "minimum"},
@@ -117,7 +117,7 @@ def _of_its_rule(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pointed_here(body: dict[str, Any]) -> dict[str, Any]:
-    """To one of the receivers, and for events that few others take: else each event would go to hundreds."""
+    """Point an endpoint to a local receiver, with rare event types: otherwise each event would go to hundreds."""
     destination = body.get("destination")
     inner = destination if isinstance(destination, dict) and isinstance(destination.get("url"), str) else None
     url = body.get("url") if inner is None else inner["url"]
@@ -130,7 +130,7 @@ def _pointed_here(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chance(body: dict[str, Any]) -> int:
-    """By which requests differ, the same each time."""
+    """A number that depends only on the request, so that every run makes the same choices."""
     return zlib.crc32(repr(body).encode())
 
 

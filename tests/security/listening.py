@@ -1,4 +1,4 @@
-"""A socket that notes who connects. Most of the time it must see nobody."""
+"""A socket that records who connects. In most tests, nobody may connect."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from tests.support.patience import PATIENCE_SECONDS
 
 EVERYWHERE = "::"
-"""Every address of this machine, of IPv4 and of IPv6."""
+"""Every IPv4 and IPv6 address of this machine."""
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Listener:
-    """Answers each connection with the same bytes, and closes it; one that greets says them before it listens."""
+    """Answers each connection with the same bytes and closes it. With `greets`, it sends them before it reads."""
 
     def __init__(self, host: str, port: int, answer: bytes, greets: bool) -> None:
         everywhere = host == EVERYWHERE
@@ -25,14 +25,14 @@ class Listener:
         self._answer = answer
         self._greets = greets
         self.seen: list[bytes] = []
-        """What each connection began with."""
+        """The first bytes of each connection."""
 
     def listen(self) -> None:
         while True:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                return  # closed
+                return  # the listener is closed
             with connection:
                 connection.settimeout(PATIENCE_SECONDS)
                 self.seen.append(self._exchanged(connection))

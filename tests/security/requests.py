@@ -1,4 +1,4 @@
-"""A sound request for every route of the table, so that only the caller or the id can be what is refused."""
+"""A valid request for every route of the table, so that only the caller or the id can be refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/keys": {"name": "matrix", "role": "viewer"},
     "POST /v1/orgs": {"name": "matrix"},
 }
-"""The routes that need a body; the others are asked without."""
+"""Bodies of the routes that need one; the other routes are called without a body."""
 
 NOUNS = (
     "event", "batch", "delivery", "endpoint", "bulk", "key", "entity", "alert", "alert_rule", "silence", "channel",
@@ -37,11 +37,11 @@ NOUNS = (
 
 
 def ask(program: Program, line: str, key: str | None, ids: dict[str, str]) -> Answer:
-    """One request by its line in the table of routes."""
+    """Send one request, given its line in the table of routes."""
     method, path = line.split(" ")
     return program.request(method, path.format(**ids), BODIES.get(line), key=key)
 
 
 def unknown_ids() -> dict[str, str]:
-    """Ids of nothing."""
+    """Ids that identify nothing."""
     return {f"{noun}_id": str(uuid4()) for noun in NOUNS} | {"pipeline": str(uuid4())}

@@ -1,4 +1,4 @@
-"""A receiver that refuses everything, and repeats in its answer what it should rather keep to itself."""
+"""A receiver that refuses everything, and repeats confidential data in its answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def talkative(canaries: Mapping[str, str]) -> Iterator[str]:
-    """Its URL."""
+    """Run the receiver and yield its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

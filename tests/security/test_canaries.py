@@ -1,8 +1,8 @@
-"""No payload and no secret is found where it does not belong, after a whole story at the most talkative log level.
+"""No payload or secret appears where it does not belong, after a full story at the most verbose log level.
 
-Canaries are planted as payloads, keys, secrets, headers and passwords; then logs, answers, metrics, spans and every
-column of every table are searched for them. `MAY_HOLD` says which columns may hold what. A story told by a program that
-was broken on purpose shows that the search finds what it looks for.
+Canaries are planted as payloads, keys, secrets, headers and passwords. Then logs, answers, metrics, spans and every
+column of every table are searched for them. `MAY_HOLD` lists which columns may contain which canaries. A story with a
+deliberately broken program shows that the search finds leaks.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MAY_HOLD: Mapping[str, set[str]] = {
     "doorstep_endpoints.document": {"urlquery", "slackurl"},
     "doorstep_entities.data": {"entitydata"},
 }
-"""Payloads are kept to be delivered, answers of receivers for operators, and the URL of an endpoint is what its owner
-made it: only the log and the spans never show its query. Everything else is sealed, hashed or not kept at all."""
+"""Payloads are stored for delivery, and receivers' answers for operators. The URL of an endpoint is stored as its owner
+gave it; only logs and spans never show its query. Everything else is sealed, hashed or not stored."""
 
 
 @pytest.fixture(scope="module", params=IN_TIERS)
@@ -89,7 +89,7 @@ WRITTEN: Mapping[str, Callable[[str], bytes]] = {
 
 
 def test_the_search_finds_every_canary_in_every_usual_encoding(subtests: pytest.Subtests) -> None:
-    """Among them secrets as programs make them, with signs that are escaped somewhere."""
+    """The canaries include secrets as programs generate them, with characters that some formats escape."""
     for way in WRITTEN:
         with subtests.test(way=way):
             planted = dict(CANARIES) | {"sealingkey": new_secret_key(), "odd": "a/b+c=\"d'é\\%40?"}
@@ -105,7 +105,7 @@ def found_in(told: Told, content: bytes) -> list[str]:
 
 
 def leaks(canaries: Mapping[str, str], content: bytes) -> list[str]:
-    """Which canaries are in there, as they are or in one of the usual encodings."""
+    """The canaries that the content contains, as they are or in a usual encoding."""
     return [name for name, canary in canaries.items() if any(form in content for form in _forms(canary))]
 
 
@@ -119,7 +119,7 @@ def _forms(canary: str) -> set[bytes]:
 
 
 def _in_base64(data: bytes) -> Iterator[bytes]:
-    """What is sure to be there, whatever comes before and behind it: a group is three bytes, so there are three ways."""
+    """The part of the base64 text that does not depend on the surrounding bytes, for each of the three alignments."""
     for before in range(3):
         sure = slice((before * 8 + 5) // 6, (before + len(data)) * 8 // 6)
         for encode in (base64.b64encode, base64.urlsafe_b64encode):

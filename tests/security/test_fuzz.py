@@ -1,8 +1,9 @@
-"""The API is what its OpenAPI document says, however it is asked: schemathesis makes up the requests.
+"""The API behaves as its OpenAPI document describes, for any request: schemathesis generates the requests.
 
-All of its checks, in all of its phases (examples, the corners of each schema, chance, and sequences of requests that
-pass ids on), against the real process. What does not fit the document is refused before any store sees it, so one
-store is enough for that. TORTURE=1 makes up forty times as many, all of them on both, from another seed each time.
+All checks and phases of schemathesis run against the real process: examples, schema boundaries, random requests, and
+sequences of requests that pass ids on. Requests that do not fit the document are refused before they reach a store, so
+one store is enough for those. TORTURE=1 generates forty times as many requests, all of them on both stores, with a new
+seed each time.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ TORTURE = bool(os.environ.get("TORTURE"))
 EXAMPLES = 200 if TORTURE else 3
 SEED = secrets.randbelow(2**32) if TORTURE else 7
 SECONDS_MAX = 3_600 if TORTURE else 600
-"""About 40 s on a machine with nothing else to do."""
+"""Takes about 40 s on an idle machine."""
 SETTINGS = f"""
 [phases.stateful.generation]
 max-examples = {EXAMPLES * 6}  # they are quick, and what is wrong with a state is found by nothing else
 """
 EXCLUDED = (
     "positive_data_acceptance",
-    "use_after_free",  # a deleted endpoint can still be read, because its dead letters point to it
+    "use_after_free",  # a deleted endpoint stays readable, because its dead letters refer to it
 )
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +49,7 @@ def test_requests_made_up_from_the_document_are_answered_as_it_says(
 
 
 def fuzz(served: Program, receivers: list[str], mode: str, folder: Path) -> str:
-    """What schemathesis said, if it has found nothing. The mode: requests that fit the document, or others too."""
+    """The output of a schemathesis run without findings. `mode`: only requests that fit the document, or all."""
     (folder / "schemathesis.toml").write_text(SETTINGS)
     done = subprocess.run(
         [
@@ -77,7 +78,7 @@ def fuzz(served: Program, receivers: list[str], mode: str, folder: Path) -> str:
 
 @pytest.fixture
 def receivers() -> Iterator[list[str]]:
-    """One that takes everything, one that refuses for good, and one that refuses for now."""
+    """Three receivers: one accepts everything, one refuses permanently, one refuses temporarily."""
     with receiving() as content, receiving() as refusing, receiving() as busy:
         refusing.status, busy.status = 400, 503
         yield [content.url, refusing.url, busy.url]

@@ -1,6 +1,7 @@
-"""No way leads to an address that the operator has not allowed: not a spelling of it, not one of the paths to it.
+"""No request reaches an address that the operator has not allowed, in any spelling and by any path.
 
-Each test has a socket listening where the connection would arrive, and a control that shows that it would be seen.
+Each test has a listening socket where the connection would arrive, and a control that shows that a connection would be
+seen.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LOOPBACK = [
     "[::127.0.0.1]", "[64:ff9b::127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::7f00:1]", "[2002:7f00:1::]",
     "[2001:0:7f00:1::]", "localhost", "LOCALHOST", "localhost.", "a.localhost",
 ]  # fmt: skip
-"""Forms of this machine's own address, some of which a resolver or a network would turn into it."""
+"""Forms of this machine's own address, including some that only a resolver or a network would translate to it."""
 
 PRIVATE = [
     "10.0.0.1", "0xa000001", "012.0.0.1", "172.16.0.1", "192.168.0.1", "3232235521", "100.64.0.1", "169.254.169.254",
@@ -39,24 +40,24 @@ NEVER = [
     "[::1%25lo]", "[fe80::1%25lo]", "[fe80::1%lo]", "[::1", "::1", "127.0.0.256", "127.0.0.0.1", "0x7f00000001",
     "127.0.0.1 ", "127.0.0.1\t", "127.0.0.1\n", "\u200b127.0.0.1", "",
 ]  # fmt: skip
-"""What is no host at all, or is refused however much is allowed."""
+"""Values that are not a host, or that are refused whatever the operator allows."""
 HOSTS = [*LOOPBACK, *PRIVATE, *NEVER]
 
 PATIENT = {"failures_max": 1_000_000}
-"""Of a circuit: it stays closed, so that every try is made."""
+"""A circuit that stays closed, so that every attempt is made."""
 NOTHING_ALLOWED = {"DOORSTEP_ALLOW_ADDRESSES": "", "DOORSTEP_ALLOW_HTTP": "true"}
 EVERYTHING_ALLOWED = {"DOORSTEP_ALLOW_ADDRESSES": "0.0.0.0/0,::/0", "DOORSTEP_ALLOW_HTTP": "true"}
 
 
 @pytest.fixture(scope="module")
 def unseen() -> Iterator[Listener]:
-    """Listens on every address of this machine, and must see nobody."""
+    """Listens on every address of this machine, and checks that nobody connects."""
     with listening(EVERYWHERE) as listener:
         yield listener
         assert listener.seen == []
 
 
-# -- being told of it ------------------------------------------------------------------------------------------
+# -- addresses in requests -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +84,12 @@ def test_no_endpoint_can_be_made_or_changed_to_point_there(
             assert strict.get(f"/v1/endpoints/{innocent}").json["url"] == "https://shop.example/"
 
 
-# -- what was allowed once -------------------------------------------------------------------------------------
+# -- addresses that were allowed earlier -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def once_allowed(tmp_path_factory: pytest.TempPathFactory, unseen: Listener) -> tuple[Path, dict[str, str]]:
-    """The folder of an installation whose operator has become careful since; its endpoints by host."""
+    """An installation whose operator has since tightened the rules: its folder, and its endpoints by host."""
     folder = tmp_path_factory.mktemp("careful")
     with serving(folder, environment=EVERYTHING_ALLOWED) as program:
         answers = {
@@ -117,7 +118,7 @@ def careful(once_allowed: tuple[Path, dict[str, str]]) -> Iterator[Program]:
 def test_nothing_is_ever_sent_there_by_any_of_the_paths(
     careful: Program, once_allowed: tuple[Path, dict[str, str]], unseen: Listener
 ) -> None:
-    """As an event, a test, a replay, a retry of the event, a retry of the dead letter; to all hosts at once."""
+    """An event, a test, a replay, a retry of the event and a retry of the dead letter; to all hosts together."""
     endpoints = once_allowed[1].values()
     event = {"event_type": "a", "payload": 1}
     sent = {one: post(careful, "/v1/events", event | {"endpoint_ids": [one]})["event_id"] for one in endpoints}
@@ -160,7 +161,7 @@ def test_doctor_does_not_connect_there(once_allowed: tuple[Path, dict[str, str]]
 
 
 def test_the_control_the_listener_sees_what_is_allowed(tmp_path: Path) -> None:
-    """By the same paths: event, test, doctor; at both kinds of addresses."""
+    """Uses the same ways to send (event, test, doctor) with both kinds of addresses."""
     environment = EVERYTHING_ALLOWED | {"DOORSTEP_PORT": str(free_port()), "DOORSTEP_ADMIN_KEY": ADMIN_KEY}
     with listening(EVERYWHERE) as listener:
         with serving(tmp_path, environment=environment) as program:
@@ -175,7 +176,7 @@ def test_the_control_the_listener_sees_what_is_allowed(tmp_path: Path) -> None:
         wait_for(lambda: len(listener.seen) == 5)
 
 
-# -- being led there -------------------------------------------------------------------------------------------
+# -- redirects and proxies -------------------------------------------------------------------------------------
 
 LEADING = {
     "301": b"HTTP/1.1 301 Moved Permanently\r\nLocation: http://127.0.0.1:%d/\r\n",
@@ -225,7 +226,7 @@ def settled(program: Program, event_id: str) -> None:
 
 
 def blocked(program: Program, event_id: str, tries: int = 1) -> str:
-    """Its one delivery, once it has been tried so often and each try was refused by the guard."""
+    """The event's only delivery, after the guard has refused `tries` attempts."""
 
     def delivery() -> Any:
         (found,) = program.get(f"/v1/events/{event_id}").json["deliveries"]

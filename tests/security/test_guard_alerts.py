@@ -1,6 +1,6 @@
-"""No channel leads to an address that the operator has not allowed, whatever it is spelled like.
+"""No channel reaches an address that the operator has not allowed, however the address is written.
 
-A socket listens where the connection would arrive; the control shows that it would be seen.
+A socket listens where the connection would arrive; the control shows that a connection would be seen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.program import Program, serving, wait_for
 
 @pytest.fixture(scope="module")
 def unseen() -> Iterator[Listener]:
-    """Must see nobody."""
+    """A listener to which nobody may connect."""
     with listening(EVERYWHERE) as listener:
         yield listener
         assert listener.seen == []
@@ -44,7 +44,7 @@ def _last_error(program: Program, channel_id: str) -> str | None:
 def test_no_channel_over_http_can_be_made_to_point_there(
     strict: Program, unseen: Listener, subtests: pytest.Subtests
 ) -> None:
-    """But for names, which are judged when they are connected to."""
+    """Except by a name, which is checked at the time of the connection."""
     for kind, host in product(("webhook", "slack"), HOSTS):
         with subtests.test(kind=kind, host=ascii(host)):
             answer = strict.post("/v1/channels", {"name": "a", "kind": kind, "target": f"http://{host}:{unseen.port}/"})
@@ -73,7 +73,7 @@ def test_apprise_does_not_connect_there_either(strict: Program, unseen: Listener
 def test_a_redirect_of_an_allowed_receiver_leads_nowhere_else(
     tmp_path_factory: pytest.TempPathFactory, unseen: Listener
 ) -> None:
-    """Over HTTP none is followed; what Apprise follows by itself is judged at the connection."""
+    """Redirects over HTTP are not followed. Apprise follows them itself, so there the guard checks each connection."""
     there = f"HTTP/1.1 307 There\r\nLocation: http://127.0.0.2:{unseen.port}/\r\nContent-Length: 0\r\n\r\n".encode()
     allowed = {"DOORSTEP_ALLOW_ADDRESSES": "127.0.0.1/32"}
     with (

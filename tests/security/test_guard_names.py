@@ -1,6 +1,6 @@
-"""Names whose answers change between look-ups: the address that is connected to is the one that was judged.
+"""Names whose answers change between lookups: Doorstep connects to the address that it has checked.
 
-127.0.0.2 stands for a public address here, 127.0.0.1 for a private one; the same port listens on both.
+Here 127.0.0.2 stands for a public address and 127.0.0.1 for a private one; both listen on the same port.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMES = {
     "metadata.example": "169.254.169.254",
     "zero.example": "0.0.0.0,::",
 }
-"""The answers to one question after the other."""
+"""The answers to successive queries of each name."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def private() -> Iterator[Listener]:
-    """Must see nobody."""
+    """A listener to which nobody may connect."""
     with listening("127.0.0.1") as listener:
         yield listener
         assert listener.seen == []

@@ -1,4 +1,4 @@
-"""Nothing that someone may write into a field ends up as a header of its own: not on the way out, not in an answer."""
+"""No field value can inject a header, neither into an outgoing request nor into an answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INJECTIONS = [
     "a\x85x-injected: 1", "a嘊嘍x-injected: 1", "a%0d%0ax-injected: 1", "a\\r\\nx-injected: 1", "a\u0100\u010a",
     "a\x7f", "a\x1b[31m",
 ]  # fmt: skip
-"""The two ideographs end in the bytes of a line break, in case someone cuts characters down to one byte."""
+"""The two ideographs end in the bytes of a line break, in case some code truncates characters to one byte."""
 
 
 def test_a_header_of_an_endpoint_is_one_line_or_refused_alike_on_each_store(
@@ -61,7 +61,7 @@ FIELDS: dict[str, Any] = {
     "the idempotency key": lambda text: ({}, {"idempotency_key": text}),
     "the ordering key": lambda text: ({}, {"ordering_key": text}),
 }
-"""Each field that comes near an outgoing request: what the endpoint, and what the event is given."""
+"""For each field that affects an outgoing request: the fields of the endpoint and those of the event."""
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +99,12 @@ EXPECTED = {
 
 
 def arrived(receiver: Receiver, event_id: str) -> tuple[dict[str, str], bytes]:
-    """The one request for the event."""
+    """The only request for the event."""
     (found,) = wait_for(lambda: [one for one in list(receiver.received) if one.headers["webhook-id"] == event_id])
     return found.headers, found.body
 
 
-# -- headers that come in --------------------------------------------------------------------------------------
+# -- incoming headers ------------------------------------------------------------------------------------------
 
 CORRELATION = {
     b"\x85\x8a": 422, b"a b": 422, b"": 422, b"a" * 129: 422, b"\xe5\x98\x8a": 422, b"a\tb": 422,
@@ -126,7 +126,7 @@ def test_a_correlation_id_is_echoed_as_it_came_or_refused(served: Program, subte
 def test_an_idempotency_key_that_cannot_be_kept_is_refused_rather_than_ignored(
     served: Program, subtests: pytest.Subtests
 ) -> None:
-    """Ignored, it would let a repeated request be stored twice."""
+    """An ignored key would let a repeated request be stored twice."""
     for value in (b"", b"\xff\xfe", b"\xe2\x82\xac", b"a" * 256, b"a\tb"):
         with subtests.test(value=repr(value)[:20]):
             body = b'{"event_type": "a", "payload": 1}'
@@ -154,7 +154,7 @@ def test_a_key_that_is_given_ambiguously_opens_nothing(served: Program, subtests
 def raw(
     served: Program, method: bytes, path: bytes, lines: list[bytes], body: bytes = b"", *, key: bool = True
 ) -> bytes:
-    """The bytes of an answer to a request whose header lines are exactly these."""
+    """The raw answer to a request with exactly these header lines."""
     ours = [b"X-API-Key: " + ADMIN_KEY.encode()] if key else []
     head = [b"%b %b HTTP/1.1" % (method, path), b"Host: x", b"Connection: close", *ours, *lines]
     place = urlsplit(served.url)

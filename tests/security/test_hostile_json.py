@@ -1,4 +1,4 @@
-"""JSON that is meant to hurt: refused with a 4xx, or delivered byte for byte; the same on every store."""
+"""Hostile JSON is refused with a 4xx or delivered byte for byte, and every store treats it the same."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ TEXTS = {
 def test_text_that_some_store_cannot_keep_gets_the_same_verdict_on_each(
     each: dict[str, Program], subtests: pytest.Subtests
 ) -> None:
-    """A NUL is no text in PostgreSQL, a lone surrogate is none anywhere."""
+    """PostgreSQL cannot store a NUL in text, and no store can store a lone surrogate."""
     for line, text in product(TEXTS, UNSTORABLE):
         with subtests.test(route=line, text=ascii(text)):
             method, path = line.split(" ")
@@ -118,7 +118,7 @@ def test_a_reason_that_some_store_cannot_keep_gets_the_same_verdict_on_each(
             same_verdict(each, method, path.format(**unknown_ids()), {"reason": text})
 
 
-# -- made up by chance -----------------------------------------------------------------------------------------
+# -- random JSON -----------------------------------------------------------------------------------------------
 
 SOUND = b'{"event_type": "order.paid", "payload": {"n": [1.5e3, "\\u00e9\xc3\xa9", null]}, "metadata": {"a": "b"}}'
 TOKENS = [
@@ -138,7 +138,7 @@ TOKENS = [
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> bytes:
-    """A sound event with a few bytes taken out and others put in."""
+    """A valid event with a few bytes removed and others inserted."""
     body = SOUND
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(body)))
@@ -161,7 +161,7 @@ def test_spoilt_bytes_get_the_same_verdict_on_each_store(each: dict[str, Program
     assert verdict.status in (202, 400, 422)
 
 
-# -- taken -----------------------------------------------------------------------------------------------------
+# -- accepted --------------------------------------------------------------------------------------------------
 
 STRANGE = {
     "null": b"null",
@@ -192,12 +192,12 @@ STRANGE = {
     "a true value": b"true",
     "an empty text": b'""',
 }
-"""All of these are JSON, so they are taken. The receiver sees the very same bytes."""
+"""All of these are valid JSON, so they are accepted, and the receiver gets exactly the same bytes."""
 
 
 @pytest.fixture(scope="module")
 def taking(each: dict[str, Program]) -> Iterator[tuple[str, dict[str, Receiver]]]:
-    """An event type, and for each store the receiver of its events."""
+    """An event type and, for each store, the receiver of its events."""
     event_type = f"strange.{uuid4().hex}"
     with ExitStack() as stack:
         receivers = {name: stack.enter_context(receiving()) for name in each}
@@ -229,7 +229,7 @@ def test_what_is_strange_but_json_is_delivered_byte_for_byte_from_each_store(
 
 
 def delivered(receiver: Receiver, event_id: str) -> list[bytes]:
-    """What has arrived of the event, once something has."""
+    """The bodies that have arrived for the event, once there is at least one."""
     return wait_for(
         lambda: [one.body for one in list(receiver.received) if one.headers["webhook-id"] == event_id],
     )

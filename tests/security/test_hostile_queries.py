@@ -1,4 +1,4 @@
-"""Strange queries, cursors, paths, methods and content types: a 4xx or a plain answer, the same on every store."""
+"""Strange queries, cursors, paths, methods and content types get a 4xx or a normal answer, the same on every store."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ MEANINGLESS = [
 def test_a_filter_that_means_nothing_is_refused_rather_than_ignored(
     each: dict[str, Program], subtests: pytest.Subtests
 ) -> None:
-    """Ignored, it would show everything where something was asked for."""
+    """An ignored filter would show everything, although the caller asked for less."""
     for path, query in MEANINGLESS:
         with subtests.test(path=path, query=query[:40]):
             assert same_verdict(each, "GET", f"{path}?{query}").refused
@@ -188,7 +188,7 @@ def test_a_body_is_read_as_json_whatever_it_calls_itself(each: dict[str, Program
 
 
 def test_a_compressed_body_is_not_unpacked(each: dict[str, Program]) -> None:
-    """So that there is no bomb to fear."""
+    """A decompression bomb can therefore do no harm."""
     import gzip
 
     body = gzip.compress(b'{"event_type": "a", "payload": "%b"}' % (b"x" * 10_000_000))

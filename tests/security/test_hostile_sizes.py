@@ -1,4 +1,4 @@
-"""Sizes at, below and above each limit, and requests that lie about theirs; the same on every store."""
+"""Sizes at, below and above each limit, and requests that declare a wrong size: the same answers on every store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL_BODY_MAX = 256 * 1024
 
 
 def text(size: int) -> bytes:
-    """A JSON text of exactly so many bytes."""
+    """A JSON text of exactly this many bytes."""
     return b'"' + b"x" * (size - 2) + b'"'
 
 
@@ -107,18 +107,18 @@ def test_a_payload_for_a_test_or_an_edited_one_may_be_as_large_as_any_other(
                 assert same_verdict(each, "POST", path, b'{"payload": %b}' % text(size)).status == status
 
 
-# -- lies ------------------------------------------------------------------------------------------------------
+# -- false sizes -----------------------------------------------------------------------------------------------
 
 KEY = b"X-API-Key: " + ADMIN_KEY.encode()
 SOUND = event()
 
 
 def exchange(served: Program, *pieces: bytes, hang_up: bool = True) -> bytes:
-    """What comes back for these bytes. Hanging up tells it that no more will come."""
+    """Send these bytes and return the answer. With `hang_up`, close our side to show that no more will come."""
     place = urlsplit(served.url)
     received = b""
     with socket.create_connection((place.hostname, place.port), PATIENCE_SECONDS) as connection:
-        with suppress(OSError):  # it has hung up: what it said before is what counts
+        with suppress(OSError):  # the server has hung up: what it answered before counts
             for piece in pieces:
                 connection.sendall(piece)
             if hang_up:
@@ -176,7 +176,7 @@ def test_the_control_the_same_request_with_its_true_length_is_stored(served: Pro
 
 
 SMUGGLED = b"GET /v1/keys HTTP/1.1\r\nHost: x\r\n\r\n"
-"""Comes without a key: if it were taken for a request of the one before it, it would show."""
+"""A request without a key. A 200 would show that the server served it with the key of the request before it."""
 
 
 HIDING = (

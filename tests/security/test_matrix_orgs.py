@@ -1,4 +1,4 @@
-"""Every route with another organization's ids, on each store: what is not yours is not there."""
+"""Every route with another organization's ids, on each store: foreign things look as if they did not exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.program import Program
 from tests.support.receiver import receiving
 
 WITH_ID = [line for line in ROUTES if "{" in line and "{pipeline}" not in line]
-"""Pipelines are declared by a program: tests/acceptance/test_r9_pipeline_routes.py has those."""
+"""Routes with an id, except those of pipelines: see tests/acceptance/test_r9_pipeline_routes.py."""
 READING = [line for line in WITH_ID if line.startswith("GET ")]
 LISTS = [
     "/v1/events", "/v1/inbox", "/v1/inbox?status=failed", "/v1/endpoints", "/v1/retry-queue", "/v1/dead-letters",
@@ -23,7 +23,7 @@ LISTS = [
     "/v1/stats", "/v1/alerts", "/v1/alert-rules", "/v1/silences", "/v1/channels",
 ]  # fmt: skip
 OWN = ("/v1/events", "/v1/batches", "/v1/endpoints", "/v1/dead-letters", "/v1/bulk", "/v1/audit")
-"""Those that show something of every organization here."""
+"""Lists in which each organization of these tests has something."""
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +34,14 @@ def victim(served: Program) -> Owner:
 
 @pytest.fixture(scope="module")
 def stranger(served: Program) -> Owner:
-    """Has things of its own, so that an answer with nothing in it would be noticed."""
+    """An organization that has things of its own, so that an empty answer would be noticed."""
     with receiving() as receiver:
         return furnish(served, add_org(served), receiver)
 
 
 @pytest.fixture(scope="module")
 def bystander(served: Program) -> str:
-    """A third organization's admin, who never names an id of the others: those would be in its own audit log."""
+    """A third organization's admin, who never uses an id of the others: the ids would appear in its own audit log."""
     return add_org(served)
 
 
@@ -106,7 +106,7 @@ def test_a_cursor_of_another_organization_opens_none_of_its_pages(
             assert not [value for value in victim.ids.values() if value in answer.body.decode()]
 
 
-# -- ids inside of bodies and queries --------------------------------------------------------------------------
+# -- ids in bodies and queries ---------------------------------------------------------------------------------
 
 
 def test_an_event_cannot_be_sent_to_another_organization_s_endpoint(
@@ -169,13 +169,13 @@ def endpoint_of(owner: Owner) -> dict[str, str]:
 
 
 def seen(program: Program, owner: Owner) -> dict[str, Any]:
-    """All that an owner can see of what it has."""
+    """Everything that an owner can see of its things."""
     paths = [line.split(" ")[1].format(**owner.ids) for line in READING]
     return {path: program.get(path, key=owner.key).json for path in (*paths, "/v1/audit", "/v1/keys")}
 
 
 def without(answer: Answer, ids: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The answer but for the id that was asked for and the correlation id."""
+    """The answer without the requested id and the correlation id."""
     text = answer.body.decode()
     for value in ids.values():
         text = text.replace(value, "<id>")

@@ -1,4 +1,4 @@
-"""Every role at every route, generated from the table of routes, on each store."""
+"""Every role on every route, generated from the table of routes, on each store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.security.requests import ask, unknown_ids
 from tests.support.program import ADMIN_KEY, Program, wait_for
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/style.css"}
-"""What anyone may read: it tells nothing of any organization."""
+"""Routes that anyone may read, because they reveal nothing about any organization."""
 
 
 def test_every_route_that_the_router_knows_is_in_the_table_or_open_on_purpose() -> None:
@@ -24,7 +24,7 @@ def test_every_route_that_the_router_knows_is_in_the_table_or_open_on_purpose() 
 
 
 def _is_elsewhere(path: str) -> bool:
-    """Open on purpose, or a page of the console: tests/console goes through those role by role."""
+    """Whether the path is public, or a page of the console, which tests/console checks for each role."""
     return path in OPEN or path == "/" or path == "/console" or path.startswith("/console/")
 
 
@@ -86,7 +86,7 @@ def test_what_concerns_all_organizations_is_refused_to_the_admins_of_any_but_the
 
 
 def test_the_roles_are_those_of_the_requirements() -> None:
-    """Written out by hand: the table itself could be wrong."""
+    """Written by hand, because the table itself could be wrong."""
     may = {role: {line for line, access in ROUTES.items() if access.permission in ALLOWED[role]} for role in Role}
     assert may[Role.PUBLISHER] == {
         "POST /v1/events",

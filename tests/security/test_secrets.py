@@ -1,7 +1,7 @@
-"""What is secret is shown once and kept sealed or hashed: not in an answer, not in the log, not in the database.
+"""Secrets are shown once and stored sealed or hashed: they are not in later answers, in the log or in the database.
 
-The canaries: the signing secrets of endpoints and channels (as text, and as the bytes they stand for), the values of an
-endpoint's headers, the Apprise URL of a channel, the API keys, and the key that seals all of it.
+The canaries: the signing secrets of endpoints and channels (as text, and as the bytes that the text encodes), the
+values of an endpoint's headers, the Apprise URL of a channel, the API keys, and the key that seals all of these.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ CHANGED_HEADER = "c4n4ry-changed-header-value"
 APPRISE_TOKEN = "c4n4ry-apprise-token"
 WEBHOOK_CHANNEL = {"name": "ours", "kind": "webhook", "target": "http://127.0.0.1:9/", "rules": ["oldest_due"]}
 APPRISE_CHANNEL = WEBHOOK_CHANNEL | {"kind": "apprise", "target": f"json://user:{APPRISE_TOKEN}@127.0.0.1:9/"}
-"""For a rule that does not fire here, so that nothing is sent."""
+"""Subscribes to a rule that does not fire here, so that nothing is sent."""
 VISIBLE = "a-visible-canary"
-"""A name that is no secret: where not even this is found, nothing was searched."""
+"""A name that is not secret. If not even this is found, the search did not work."""
 
 
 class Traces(NamedTuple):
-    """Everything that a service at work has left behind, and what must not be in it."""
+    """Everything that a running service has left behind, and the secrets that must not be in it."""
 
     secrets: dict[str, bytes]
     api_keys: list[str]
@@ -71,7 +71,7 @@ def traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def use_everything(program: Program) -> tuple[dict[str, bytes], list[str], dict[str, str]]:
-    """Each act that has to do with something secret, those that are refused too. Its secrets, keys and ids."""
+    """Perform every action that involves a secret, including refused ones; return the secrets, keys and ids."""
 
     def post(path: str, body: Any = None) -> Any:
         return program.post(path, body, key=ADMIN).json
@@ -113,7 +113,7 @@ def use_everything(program: Program) -> tuple[dict[str, bytes], list[str], dict[
 
 
 def refuse_everything(program: Program, shape: dict[str, Any]) -> None:
-    """Mistakes in or beside something secret. What is wrong is said without repeating it."""
+    """Make mistakes in or beside a secret. The error messages must not repeat the secret."""
     for mistake in (
         {"headers": {"authorization": f"{HEADER}\n"}},
         {"headers": {HEADER: "x"}},
@@ -125,14 +125,14 @@ def refuse_everything(program: Program, shape: dict[str, Any]) -> None:
         answer = program.post("/v1/endpoints", shape | mistake, key=ADMIN)
         assert answer.status == 422
         assert CHANGED_HEADER.encode() not in answer.body
-        if mistake.get("headers") != {HEADER: "x"}:  # there the secret stands where a name belongs
+        if mistake.get("headers") != {HEADER: "x"}:  # here the secret is in the place of a header name
             assert HEADER.encode() not in answer.body
     assert program.get("/v1/keys", key=HEADER).status == 401
     assert program.get(f"/v1/events?{ADMIN}=1", key=ADMIN + "x").status == 401
 
 
 def read_everything(program: Program, ids: dict[str, str]) -> dict[str, bytes]:
-    """The answer of everything that can be read."""
+    """The answers of everything that can be read."""
     reading = [
         line.split(" ")[1].format(**ids) for line in ROUTES if line.startswith("GET ") and "{pipeline}" not in line
     ]
@@ -143,7 +143,7 @@ def read_everything(program: Program, ids: dict[str, str]) -> dict[str, bytes]:
 
 
 def examined(folder: Path, environment: dict[str, str]) -> dict[str, bytes]:
-    """What the commands say that look at an installation."""
+    """The output of the commands that examine an installation."""
     given = environment | {"DOORSTEP_ADMIN_KEY": ADMIN, "DOORSTEP_PORT": str(free_port())}
     told = {name: doorstep(name, folder=folder, environment=given) for name in ("doctor", "settings")}
     return {f"doorstep {name}": (ended.out + ended.err).encode() for name, ended in told.items()}
@@ -177,7 +177,7 @@ def test_keys_are_stored_as_hashes(traces: Traces) -> None:
 
 
 def found(secrets: dict[str, bytes], somewhere: bytes) -> list[str]:
-    """Which secrets are there, as they are or in one of the usual encodings."""
+    """The secrets that this content contains, as they are or in a usual encoding."""
     return [
         name
         for name, secret in secrets.items()
@@ -187,15 +187,15 @@ def found(secrets: dict[str, bytes], somewhere: bytes) -> list[str]:
 
 
 def dumped(folder: Path, server: PostgresServer | None) -> bytes:
-    """Every value of every table, in bytes."""
+    """Every value of every table, as bytes."""
     if server is None:
         return _dumped_sqlite(folder / "data" / "doorstep.db")
-    with ThreadPoolExecutor(1) as thread:  # a loop may already run in this one
+    with ThreadPoolExecutor(1) as thread:  # an event loop may already run in this thread
         return thread.submit(asyncio.run, _dumped_postgres(server.url("secrets", role="postgres"))).result()
 
 
 def dumped_file(folder: Path) -> bytes:
-    """The database as it lies on the disk, its log of changes included."""
+    """The database as stored on disk, including its log."""
     return b"".join(path.read_bytes() for path in (folder / "data").glob("doorstep.db*"))
 
 

@@ -1,4 +1,4 @@
-"""The signatures of real deliveries, verified by other people's code: `standardwebhooks` and `cryptography`."""
+"""Other people's code verifies the signatures of real deliveries: `standardwebhooks` and `cryptography`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def arrivals(receiver: Receiver, event_id: str, count: int = 1) -> list[Received
 
 
 def verified(secret: str, one: Received) -> Any:
-    """The payload as the foreign library gives it, if it finds the signature good."""
+    """The payload as returned by the other library, which raises if the signature is not valid."""
     return Webhook(secret).verify(one.body, one.headers)
 
 
@@ -141,7 +141,7 @@ def test_while_the_kind_of_signature_changes_both_are_there(served: Program, rec
 
 
 def verify_v1a(public_key: str, one: Received) -> None:
-    """As the specification says it, with nothing of ours."""
+    """Verify a signature as the specification describes, without any Doorstep code."""
     key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key.removeprefix("whpk_")))
     given = [part for part in one.headers["webhook-signature"].split(" ") if part.startswith("v1a,")]
     assert len(given) == 1, one.headers

@@ -12,15 +12,14 @@ from tests.support.receiver import Receiver
 
 
 class Owner(NamedTuple):
-    """An organization's admin, and the ids of what the organization has."""
+    """An organization's admin key, and the ids of the organization's things."""
 
     key: str
     ids: dict[str, str]
 
 
 def furnish(program: Program, key: str, receiver: Receiver) -> Owner:
-    """An endpoint, an event that is a batch, its delivery (a dead letter, so an alert), a bulk operation, a key, and
-    what can be arranged about alerts."""
+    """Create an endpoint, a batch with a dead letter (and so an alert), a bulk operation, a key and alert settings."""
 
     def post(path: str, body: object) -> Answer:
         answer = program.post(path, body, key=key)

@@ -1,4 +1,4 @@
-"""Asks both stores the same, and compares what they say."""
+"""Sends the same request to both stores, and compares the answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PARTICULARS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d
 
 
 class Verdict(NamedTuple):
-    """What must be the same whatever store is behind the API."""
+    """The part of an answer that must be the same for every store."""
 
     status: int
     kind: str
@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(answer: Answer) -> Verdict:
-    """Every refusal is a problem in our own words."""
+    """The verdict of an answer. Every refusal must be a problem document in our own words."""
     kind = answer.headers.get("content-type", "")
     if answer.status < 400:
         return Verdict(answer.status, kind, "")
@@ -45,7 +45,7 @@ def same_verdict(
     key: str | None = ADMIN_KEY,
     headers: Mapping[str, str] = {},
 ) -> Verdict:
-    """What both stores say to this, as far as it may not differ."""
+    """The verdict on which both stores agree."""
     said = {name: verdict_of(it.request(method, path, body, key=key, headers=headers)) for name, it in each.items()}
     verdicts = set(said.values())
     assert len(verdicts) == 1, said

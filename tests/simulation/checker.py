@@ -1,6 +1,6 @@
-"""The checker: a pure function from the story of a run to everything in it that breaks a promise.
+"""The checker: a pure function that takes the story of a run and returns every breach of a promise.
 
-Each promise is one function, in the words of promises.md; it yields a sentence for every breach.
+Each promise is one function, named in the words of promises.md, and yields one sentence per breach.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FINAL = frozenset({DeliveryState.DELIVERED, DeliveryState.RESOLVED, DeliverySta
 
 
 _REFUSALS_MAX = 6
-"""A worker tries again about this often before the leases of its results end."""
+"""About how often a worker retries to write its results before their leases end."""
 
 
 def check(story: Story) -> dict[str, list[str]]:
-    """The promises that were broken, each with its breaches; empty when all is well."""
+    """The broken promises, each with its breaches; empty if every promise was kept."""
     found = {promise.__name__: list(promise(story)) for promise in PROMISES}
     return {name: breaches for name, breaches in found.items() if breaches}
 
@@ -75,7 +75,7 @@ def _target(story: Story, request: Request) -> str | None:
 
 
 def one_sending_is_one_event(story: Story) -> Iterator[str]:
-    """Every draft has a payload of its own; sent again under its idempotency key it must not become a second event."""
+    """Every draft has a unique payload. If a draft is repeated with its key, it must not create a second event."""
     events: defaultdict[bytes, set[UUID]] = defaultdict(set)
     for event_id, view in story.events.items():
         events[view.event.payload].add(event_id)
@@ -110,7 +110,7 @@ def every_request_has_a_row(story: Story) -> Iterator[str]:
         life = story.lives.get(request.delivery_id)
         rows = life.attempts if life else []
         logged = any(row.number == request.attempt and row.worker == request.worker for row in rows)
-        # A try that outlasted the grace period of a stopping worker may be handed back as if it had not been made.
+        # A stopping worker may hand back an attempt that outlasted its grace period, as if it had not been made.
         if not logged and (request.delivery_id, request.token) not in cut_off:
             yield f"request #{request.attempt} of delivery {short(request.delivery_id)} is not in the attempt log"
 
@@ -168,7 +168,7 @@ def no_try_outlasts_its_lease(story: Story) -> Iterator[str]:
 
 
 def nobody_is_lost_without_cause(story: Story) -> Iterator[str]:
-    """A claim counts as lost only if its worker was killed, frozen or kept from the store."""
+    """A claim counts as lost only if its worker was killed, was frozen, or could not reach the store."""
     claimed = {(step.delivery_id, step.token): step for step in story.steps if step.verb == "claim"}
     for step in story.steps:
         if _tells_of_a_lost_worker(step):
@@ -200,13 +200,13 @@ def _has_cause(story: Story, claim: Step, lost: Step) -> bool:
             continue
         if disturbance.until is not None and disturbance.until < claim.at:
             continue
-        if disturbance.kind != "stopped" or failures:  # a worker told to stop hands everything back, if it can
+        if disturbance.kind != "stopped" or failures:  # a stopping worker hands everything back if it can
             return True
     return len(failures) >= _REFUSALS_MAX
 
 
 def lost_work_is_picked_up_soon(story: Story) -> Iterator[str]:
-    """Within a second of the end of its lease, by the clock of whoever picks it up, once all is well."""
+    """After healing, lost work is picked up within a second of its lease's end, by the clock of the new worker."""
     if any(one.until is None or one.until > story.healed_at for one in story.disturbances if one.at >= story.healed_at):
         return
     well_since = max([story.healed_at] + [one.until for one in story.disturbances if one.until is not None])

@@ -1,4 +1,4 @@
-"""The rules of claiming, for one delivery: one holder at a time, fenced by its token, every claim counted once."""
+"""The rules of claiming for one delivery: one holder at a time, protected by its token; every claim counts once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.scenario import TUNING
 
 
 def breaches_of_claims(steps: Sequence[Step], endpoint: Endpoint) -> Iterator[str]:
-    """What the verbs did to one delivery that the rules do not allow."""
+    """Yield everything that the store methods did to one delivery against the rules."""
     ledger = _Ledger(len((endpoint.policy or TUNING.policy).delays) + 1)
     for step in steps:
         rule = _RULES.get(step.verb)
@@ -20,7 +20,7 @@ def breaches_of_claims(steps: Sequence[Step], endpoint: Endpoint) -> Iterator[st
 
 
 class _Ledger:
-    """What must be true of a delivery, worked out anew from the steps alone."""
+    """The expected state of a delivery, computed from the steps alone."""
 
     def __init__(self, attempts_max: int) -> None:
         self.attempts_max = attempts_max

@@ -1,4 +1,4 @@
-"""What goes wrong with a store: calls that are refused, and calls that are kept while their answer is lost."""
+"""Faults of a store: calls that fail, and calls that succeed although their answer is lost."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Fault(StrEnum):
     BEFORE = "before"
     """The call never reaches the store."""
     AFTER = "after"
-    """The store keeps what it was told, but the caller never hears of it."""
+    """The store executes the call, but the caller never receives the answer."""
 
 
 class Faults(Protocol):
     def strikes(self, verb: str) -> Fault | None:
-        """Asked once a call, in the order of the calls."""
+        """The fault of the next call, or None. Ask exactly once per call, in the order of the calls."""
 
 
 class NoFaults:
@@ -25,7 +25,7 @@ class NoFaults:
 
 
 class RandomFaults:
-    """Each call fails with the given chance, in one of the two ways."""
+    """Each call fails with the given probability, in one of the two ways."""
 
     def __init__(self, random: Random, rate: float) -> None:
         self._random = random
@@ -38,7 +38,7 @@ class RandomFaults:
 
 
 class NthFault:
-    """The n-th call of one verb fails, and no other."""
+    """Only the n-th call of one store method fails."""
 
     def __init__(self, verb: str, n: int, fault: Fault) -> None:
         self._verb = verb

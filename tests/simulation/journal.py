@@ -1,6 +1,6 @@
-"""The journal: every change that the store made, in order, told by the deliveries before and after it.
+"""The journal: every change that the store made, in order, derived from the deliveries before and after each call.
 
-It is kept beside the store, not by it, so that a broken store cannot hide what it did.
+The journal is not part of the store, so a broken store cannot hide its changes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.reference import ReferenceStore
 
 
 class Step(NamedTuple):
-    """One verb did something to one delivery, or refused to."""
+    """One store method changed one delivery, or refused to change it."""
 
     at: Instant
-    """By the world's time."""
+    """In simulated time."""
     now: Instant
-    """By the clock of whoever called."""
+    """By the caller's clock."""
     by: str
     verb: str
     delivery_id: UUID
@@ -32,7 +32,7 @@ class Step(NamedTuple):
     token: int | None = None
     late: bool = False
     heard: bool = True
-    """The caller got the answer."""
+    """Whether the caller received the answer."""
     claim: Claim | None = None
     settlement: Settlement | None = None
 
@@ -43,15 +43,15 @@ class Journal:
         self._rows = store._tables.deliveries
         self.steps: list[Step] = []
         self.submissions: list[Submission] = []
-        """Everything that reached the store to be accepted, kept or not."""
+        """Every submission that reached the store, whether the store kept it or not."""
         self.known: dict[UUID, Delivery] = {}
         """Every delivery as it was last seen."""
 
     def record(self, at: Instant, by: str, heard: bool, verb: str, args: Sequence[Any], result: Any) -> None:
-        """Note what a verb did; verbs that change no delivery are not noted."""
+        """Record the effect of a call. Methods that change no delivery are not recorded."""
         note = getattr(self, f"_{verb}", None)
         if note is not None:
-            # Of two results for one delivery in one call, the change belongs to the one that was not late.
+            # If one call has two results for a delivery, the change belongs to the result that was not late.
             for now, delivery_id, extra in sorted(note(args, result), key=lambda touch: touch[2].get("late", False)):
                 before = self.known.get(delivery_id)
                 row = self._rows.get(delivery_id)
@@ -60,7 +60,7 @@ class Journal:
                     self.known[delivery_id] = after
                 self.steps.append(Step(at, now, by, verb, delivery_id, before, after, heard=heard, **extra))
 
-    # -- one a verb: which deliveries it touched -----------------------------------------------------------
+    # -- one per store method: the deliveries that it touched ----------------------------------------------
 
     def _accept(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
         submissions: Sequence[Submission] = args[0]

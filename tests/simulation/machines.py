@@ -1,4 +1,4 @@
-"""The processes of a run: workers and clients, each with the real code inside and a clock of its own."""
+"""The processes of a run: workers and clients. Each runs the real code with its own clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SEALER = Sealer(bytes(32))
 
 
 class SkewedClock:
-    """Wrong by an offset, and a little more with every second."""
+    """A clock that is wrong by an offset, and by a little more every second."""
 
     def __init__(self, loop: VirtualLoop, offset_seconds: float = 0, drift: float = 0) -> None:
         self._loop = loop
@@ -46,7 +46,7 @@ class SkewedClock:
 
 
 class Machine:
-    """A process with a store, a clock and a picture of the endpoints: what every program of ours begins with."""
+    """A process with a store, a clock and a cached list of endpoints, which every Doorstep program starts with."""
 
     def __init__(self, name: str, loop: VirtualLoop, server: StoreServer, clock: SkewedClock) -> None:
         self.process = Process(name)
@@ -58,12 +58,12 @@ class Machine:
         self.telemetry = Telemetry(self._hear)
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something inside this process."""
+        """Run a coroutine inside this process."""
         task: asyncio.Task[None] = self._loop.create_task(work, context=self.process.context)
         return task
 
     async def prepared(self) -> None:
-        """Wait for the first picture of the endpoints, however long the store takes."""
+        """Wait for the first list of endpoints, however long the store takes."""
         while self.directory.version < 0:
             try:
                 await self.directory.reload()
@@ -95,14 +95,14 @@ class WorkerMachine(Machine):
         self.worker.start()
 
     async def stop(self) -> None:
-        """End in order, as after SIGTERM."""
+        """Stop gracefully, as after SIGTERM."""
         if hasattr(self, "worker"):
             await self.worker.stop()
         self._loop.kill(self.process)
 
 
 class ClientMachine(Machine):
-    """Sends events, and keeps a ledger of what it was told about each."""
+    """Sends events, and records the answer to each in a ledger."""
 
     def __init__(
         self, name: str, loop: VirtualLoop, server: StoreServer, clock: SkewedClock, random: Random, ledger: list[Sending]
@@ -124,14 +124,14 @@ class ClientMachine(Machine):
     async def _send(self, sending: Sending) -> None:
         try:
             (sending.receipt,) = await self._accepter.accept([sending.draft])
-        except Exception as error:  # noqa: BLE001 - whatever the client is told goes into its ledger
+        except Exception as error:  # noqa: BLE001 - the client's ledger records any error
             sending.trouble = error
-            if not isinstance(error, StoreUnavailable):  # nothing else can be wrong with what our clients send
+            if not isinstance(error, StoreUnavailable):  # our clients send only valid events
                 self.troubles.append(f"{self.process.name}: sending failed with {error!r}")
 
 
 class OperatorMachine(Machine):
-    """A person at a console, who takes a refusal with patience."""
+    """A person at a console, who ignores refusals."""
 
     def __init__(self, loop: VirtualLoop, server: StoreServer) -> None:
         super().__init__("operator", loop, server, SkewedClock(loop))
@@ -140,7 +140,7 @@ class OperatorMachine(Machine):
         self.endpoints = EndpointService(self.store, self.directory, self.clock, rules, self.telemetry)
 
     def does(self, act: Callable[..., Coroutine[Any, Any, object]], *how: Any) -> asyncio.Task[None]:
-        """Do it, unless the store or the state of things does not allow it."""
+        """Perform an action; ignore it if the store is unavailable or refuses with a conflict."""
         return self.run(self._try(act, how))
 
     async def _try(self, act: Callable[..., Coroutine[Any, Any, object]], how: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The nemesis: plans, from the seed, when something goes wrong and what."""
+"""The nemesis: uses the seed to plan which faults occur and when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ACTS = (ActionKind.RETRY, ActionKind.RETRY, ActionKind.SKIP, ActionKind.RESOLVE
 
 
 def disturb(world: World) -> None:
-    """Set the timers of everything that is to happen during the chaos."""
+    """Set the timers for all faults of the chaos phase."""
     random, scenario = world.random("nemesis"), world.scenario
     plans = (
         (scenario.kills, lambda: world.kill_worker(_slot(world, random), random.uniform(0, 2))),
@@ -28,7 +28,7 @@ def disturb(world: World) -> None:
 
 
 def _moment(scenario: Scenario, random: Random) -> float:
-    """Mostly when there is something to be disturbed."""
+    """A random moment, usually one at which there is work to disturb."""
     if scenario.moments and random.random() < 0.7:
         return random.choice(scenario.moments) + random.uniform(0, 0.3)
     return random.uniform(0, scenario.chaos_seconds)
@@ -39,12 +39,12 @@ def _slot(world: World, random: Random) -> int:
 
 
 def _freeze_seconds(random: Random) -> float:
-    """A pause that does no harm, or one that ends just when others have taken over."""
+    """A pause that is harmless, or one that ends about when another worker takes over."""
     return random.uniform(0.5, 4) if random.random() < 0.3 else TUNING.lease_seconds + random.uniform(-0.5, 3)
 
 
 def _act(world: World, random: Random) -> None:
-    """An operator picks a delivery or two, whatever their state; refusals are part of the game."""
+    """Let an operator act on one or more deliveries in any state; the store may refuse."""
     seen = list(world.server.journal.known)
     if seen:
         chosen = random.sample(seen, min(len(seen), random.choice((1, 2, 12))))

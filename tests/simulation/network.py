@@ -1,4 +1,4 @@
-"""The network and the receivers on it: each endpoint has a personality, and every request that arrives is written down."""
+"""The network and its receivers. Each endpoint has a personality, and every request that arrives is recorded."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.simulation.trace import Trace, short
 from tests.simulation.virtual_loop import Process, VirtualLoop
 
 POISON = b'{"poison"'
-"""A payload that begins like this kills every worker that touches it."""
+"""A payload with this prefix kills every worker that handles it."""
 
 
 class Reaction(NamedTuple):
-    """What a receiver does with one request."""
+    """How a receiver reacts to one request."""
 
     status: int | None = 200
     failure: str | None = None
@@ -44,11 +44,11 @@ PERSONALITIES: dict[str, Personality] = {
     "weary": lambda random: Reaction(500, headers=b"\r\nwebhook-delivery: abort-message\r\n"),
 }
 STUBBORN = frozenset({"rejecting", "weary"})
-"""These stay what they are when everything else is healed: their deliveries end as dead letters."""
+"""These personalities stay when everything else is healed: their deliveries end as dead letters."""
 
 
 class Request(NamedTuple):
-    """A request as it was sent; `arrived_at` is None where no receiver ever saw it."""
+    """A request as it was sent; `arrived_at` is None if no receiver got it."""
 
     begun_at: Instant
     """By the worker's own clock."""
@@ -76,7 +76,7 @@ class Network:
         self._world = copy_context()
 
     def heal(self) -> None:
-        """Everyone who can answer does so from now on."""
+        """Make every receiver answer normally from now on, except the stubborn ones."""
         for target, personality in self.personalities.items():
             if personality not in STUBBORN:
                 self.personalities[target] = "ok"
@@ -121,7 +121,7 @@ class Network:
 
 
 class Line:
-    """A Transport: one worker's connection to the network. Its timers run in the worker, and freeze with it."""
+    """A Transport: one worker's connection to the network. Its timers run in the worker and freeze with it."""
 
     def __init__(self, network: Network, process: Process, clock: Clock) -> None:
         self.process = process

@@ -1,4 +1,4 @@
-"""The rule of ordering keys, for one line: nobody is tried before all that were accepted before it have ended."""
+"""The rule of ordering keys, for one group: a delivery is attempted after all earlier accepted ones have ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.simulation.trace import short
 
 
 def breaches_of_order(steps: Sequence[Step]) -> Iterator[str]:
-    """What the verbs did to the deliveries of one endpoint and ordering key that the rule does not allow.
+    """Yield every violation of the rule in the deliveries of one endpoint and ordering key.
 
-    A dead letter that an operator retries has lost its place: it may be overtaken, and may overtake.
+    A dead letter that an operator retries loses its place: it may be overtaken, and may overtake others.
     """
     states: dict[UUID, DeliveryState] = {}
     retried: set[UUID] = set()
@@ -28,7 +28,7 @@ def breaches_of_order(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _still_open(states: dict[UUID, DeliveryState], until: UUID, retried: set[UUID]) -> Iterator[UUID]:
-    """Those of the line that were accepted before this one and have not ended; the states are kept in that order."""
+    """Unfinished deliveries of the group that were accepted before this one. `states` is in acceptance order."""
     for delivery_id, state in states.items():
         if delivery_id == until:
             return

@@ -1,4 +1,4 @@
-"""Run a seed and judge it."""
+"""Runs a seed and checks the result."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _TOLD_MAX = 5
 
 
 def simulate(seed: int) -> Story:
-    """The story of a seed: the same one every time."""
+    """The story of a seed, which is the same every time."""
     return World(seed, draw(seed)).play(disturb)
 
 
 def verdict(story: Story) -> str | None:
-    """None if every promise was kept; otherwise what was broken, and how to see it again."""
+    """None if every promise was kept; otherwise the broken promises and the command that replays the run."""
     broken = check(story)
     if not broken:
         return None

@@ -1,4 +1,4 @@
-"""Deliberately broken stores and workers: each breaks one rule, and the checker must notice."""
+"""Deliberately broken stores and workers. Each breaks one rule, and the checker must notice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.reference.tables import DeliveryRow
 
 
 class SettlesWithoutToken(ReferenceStore):
-    """Whoever comes with a result may write it, as long as someone is trying."""
+    """Accepts a result with any token while the delivery is in progress."""
 
     def _held(self, claim: Claim) -> DeliveryRow | None:
         row = self._tables.deliveries.get(claim.delivery_id)
@@ -28,7 +28,7 @@ class SettlesWithoutToken(ReferenceStore):
 
 
 class CountsAtSettle(ReferenceStore):
-    """An attempt counts when its result is written; a lease that ends makes the delivery visible again."""
+    """Counts an attempt only when its result is written; a lease that expires makes the delivery visible again."""
 
     def _claim(self, row: DeliveryRow, now: Instant, lease_until: Instant, worker: str) -> Claim:
         claim = super()._claim(row, now, lease_until, worker)
@@ -47,7 +47,7 @@ class CountsAtSettle(ReferenceStore):
 
 
 class AcknowledgesBeforeKeeping(ReferenceStore):
-    """The answer is given first; every fifth commit behind it then fails."""
+    """Answers before it commits; every fifth commit then fails."""
 
     _calls = 0
 
@@ -77,7 +77,7 @@ class LeasesNeverEnd(ReferenceStore):
 
 
 class ReclaimsTooEarly(ReferenceStore):
-    """Takes a claim for lost one second after it was made."""
+    """Declares a claim lost one second after it was made."""
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         return await super().expired(now + 7_000_000, limit)
@@ -89,7 +89,7 @@ class ForgetsIdempotencyKeys(ReferenceStore):
 
 
 class ChangesTheBytes(ReferenceStore):
-    """Parses and prints the payload again, as a JSON column would."""
+    """Parses and reformats the payload, as a JSON column would."""
 
     def _claim(self, row: DeliveryRow, now: Instant, lease_until: Instant, worker: str) -> Claim:
         claim = super()._claim(row, now, lease_until, worker)
@@ -103,7 +103,7 @@ class KeepsNoLateRows(ReferenceStore):
 
 
 class ForgetsTheOrder(ReferenceStore):
-    """Nobody waits for anybody."""
+    """Ignores ordering keys: no delivery waits for another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class ForgetsTheOrder(ReferenceStore):
 
 
 class RetriesHoldUpNobody(ReferenceStore):
-    """A failure lets the next one go, as a success does."""
+    """After a failure that will be retried, starts the next delivery of the group, as after a success."""
 
     def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
         super()._settle(row, settlement, now)
@@ -132,7 +132,7 @@ class CountsLateResultsAsSuccesses(ReferenceStore):
 
 
 class LeavesTheBlockedBehind(ReferenceStore):
-    """Lets the next one go after a success, and forgets it after a death."""
+    """Unblocks the next delivery of a group after a success, but not after a dead letter."""
 
     def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
         unblock = self._tables._unblock_first
@@ -170,7 +170,7 @@ def begins_tries_past_their_lease(*parts: Any) -> Worker:
 
 class _HastyWorker(Worker):
     async def stop(self) -> None:
-        """Cancels everything in the middle of whatever it does, as a first version did."""
+        """Cancel every task immediately, whatever it is doing, as an early version did."""
         for running in self._running:
             running._task.cancel()
 

@@ -1,4 +1,4 @@
-"""What a seed means: how many of everything, and how much goes wrong."""
+"""What a seed determines: how many endpoints, workers and events there are, and how many faults occur."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Scenario(NamedTuple):
     workers: int = 2
     clients: int = 1
     events: int = 10
-    """A client."""
+    """Events per client."""
     moments: tuple[float, ...] = ()
-    """Where there are any, all events come at these, so that more is claimed than can be tried at once."""
+    """If given, all events arrive at these moments, so that workers claim more than they can attempt at once."""
     chaos_seconds: float = 10
     skew_seconds: float = 0
     store_fault_rate: float = 0
@@ -50,7 +50,7 @@ class Scenario(NamedTuple):
 
 
 def draw(seed: int) -> Scenario:
-    """One seed in ten is calm: whatever is only allowed under faults must not happen there at all."""
+    """Draw a seed's scenario. One seed in ten has no faults, so behaviour that needs a fault must not occur."""
     random = Random(f"scenario {seed}")
     calm = random.random() < 0.1
     shape = Scenario(

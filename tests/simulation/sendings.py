@@ -1,4 +1,4 @@
-"""What the clients send, and when."""
+"""The events that the clients send, and the times at which they send them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORDERING_KEYS = (None, None, "a", "b")
 
 
 def plan_sendings(world: World) -> None:
-    """Set the timers of all sendings. What has an idempotency key is sent twice, whatever the first answer was."""
+    """Set the timers of all sendings. An event with an idempotency key is sent twice, whatever the first answer was."""
     random, ordering, scenario = world.random("clients"), world.random("ordering"), world.scenario
     for slot in range(scenario.clients):
         for number in range(scenario.events):
@@ -45,7 +45,7 @@ def _moment(scenario: Scenario, random: Random) -> float:
 
 
 def _draft(random: Random, orgs: Sequence[UUID], name: str, opening: bytes = b'{"name"') -> Draft:
-    """An event with a payload of its own, by which it is known again."""
+    """An event that can be recognized by its unique payload."""
     chance = random.random()
     return Draft(
         org_id=random.choice(orgs),

@@ -1,7 +1,7 @@
-"""A database server as workers know it: somewhere else, slow at times, unreachable at times.
+"""A database server as workers see it: remote, sometimes slow, sometimes unreachable.
 
-Behind it is the reference model. A call travels, is executed (whatever has become of its caller), and its answer
-travels back; either way can fail. So a worker that dies with a call on its way does not know what it did, nor do we.
+Behind it is the reference model. A call travels to the server, is executed even if its caller has died, and its answer
+travels back. Both directions can fail. So when a worker dies during a call, nobody knows whether the call was executed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.shortcuts import call_name
 
 _ANNOUNCED = frozenset({"accept", "act"})
 _READS = frozenset({"due_lanes", "expired", "routing", "find", "get", "archive", "clean", "aggregate"})
-"""Neither in the trace nor answered in a second step: they change nothing, or nothing in an hour."""
+"""Methods that are not traced and answer without a second delay: they change nothing, or little within an hour."""
 
 
 class StoreServer:
@@ -34,7 +34,7 @@ class StoreServer:
         self.faults: Faults = NoFaults()
         self.journal = Journal(store)
         self.failures: list[tuple[Instant, str, str]] = []
-        """When, whose, and which call failed."""
+        """Time, process and method of each failed call."""
         self._loop = loop
         self._random = random
         self._trace = trace
@@ -63,7 +63,7 @@ class StoreServer:
             return
         try:
             result = finish(getattr(self.store, call.verb)(*call.args, **call.named))
-        except Exception as error:  # noqa: BLE001 - what a verb raises is its answer
+        except Exception as error:  # noqa: BLE001 - an error is the method's answer
             self._trace.note(call.process.name, call.verb, f"refused: {error}")
             self._answer(call, error)
             return
@@ -86,13 +86,13 @@ class StoreServer:
             self._loop.call_later(self._latency_seconds(), _give, call.answer, result, context=self._world)
 
     def _announce(self) -> None:
-        """Wake-ups are hints: one in four is lost."""
+        """Send wakeups to the listeners. Wakeups are only hints, so one in four is lost."""
         for process, wake in self._listeners:
             if self._random.random() < 0.75:
                 self._loop.call_soon(wake, context=process.context)
 
     def _latency_seconds(self) -> float:
-        """Mostly a millisecond or two, at times a quarter of a second: long enough for others to come between."""
+        """Usually one to three milliseconds, sometimes up to a quarter of a second, so that other calls overtake."""
         chance = self._random.random()
         return 0.25 * self._random.random() if chance > 0.95 else 0.001 + 0.002 * chance
 
@@ -107,7 +107,7 @@ class _Call(NamedTuple):
 
 
 class Connection:
-    """Every verb goes to the server; wake-ups come back from it."""
+    """Forwards every store method to the server, and receives wakeups from it."""
 
     def __init__(self, server: StoreServer, process: Process) -> None:
         self._server = server
@@ -124,7 +124,7 @@ class Connection:
 
 
 def finish(verb: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a verb of the reference model, which never waits."""
+    """Run a method of the reference model, which never awaits, and return its result."""
     try:
         verb.send(None)
     except StopIteration as end:
@@ -134,7 +134,7 @@ def finish(verb: Coroutine[Any, Any, Any]) -> Any:
 
 def _give(answer: Future[Any], result: Any) -> None:
     if answer.done():
-        return  # whoever asked has been cancelled
+        return  # the caller has been cancelled
     if isinstance(result, Exception):
         answer.set_exception(result)
     else:

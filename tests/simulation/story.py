@@ -1,4 +1,4 @@
-"""What a run leaves behind, and all that the checker looks at."""
+"""The record of a run: everything that the checker examines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.trace import Trace
 
 
 class Sending:
-    """One call of a client. Without receipts nobody knows whether it was kept."""
+    """One send call of a client. Without a receipt, the client does not know whether the event was stored."""
 
     __slots__ = ("draft", "receipt", "trouble")
 
@@ -28,7 +28,7 @@ class Sending:
 
 
 class Disturbance(NamedTuple):
-    """A process was killed, frozen or stopped; `until` is when it could work again."""
+    """A process was killed, frozen or stopped; `until` is when it could work again, if ever."""
 
     process: str
     kind: str
@@ -37,7 +37,7 @@ class Disturbance(NamedTuple):
 
 
 class Life(NamedTuple):
-    """A delivery as it ended, with its logs."""
+    """The final state of a delivery, with its attempts and history."""
 
     delivery: Delivery
     attempts: list[Attempt]
@@ -54,11 +54,11 @@ class Story(NamedTuple):
     lives: dict[UUID, Life]
     endpoints: dict[UUID, Endpoint]
     store_failures: list[tuple[Instant, str, str]]
-    """When, whose, and which call the store failed."""
+    """Time, process and method of each call that the store failed."""
     troubles: list[str]
-    """What went wrong inside our own code and was not the store's fault."""
+    """Errors in our own code that the store did not cause."""
     miscounted: list[str]
-    """Figures that the rows do not add up to."""
+    """Figures that differ from a recount of the rows."""
     healed_at: Instant
     ended_at: Instant
     trace: Trace

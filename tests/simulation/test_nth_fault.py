@@ -1,4 +1,4 @@
-"""One fixed story, told again and again with the n-th store operation failing: n = 1, 2, 3 … until no fault is met."""
+"""Replays one fixed story with the n-th store operation failing, for n = 1, 2, 3 … until a run meets no fault."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def _told_with(faults: NthFault) -> Story:
 
 
 def _disturb(world: World) -> None:
-    """Enough for every verb to be needed: a kill, a stop in the middle of work, an operator's acts, a deleted endpoint."""
+    """Make every store method necessary, with a kill, stops during work, operator actions and a deletion."""
     world.loop.call_later(0.75, world.stop_worker, 0)
     world.loop.call_later(2.7, world.kill_worker, 1, 1.0)
     world.loop.call_later(3.0, _retry_everything, world)
-    world.loop.call_later(3.1, world.stop_worker, 0)  # it holds more than it can try at once, and hands that back
+    world.loop.call_later(3.1, world.stop_worker, 0)  # it holds surplus claims, and hands them back
     world.loop.call_later(4.0, _delete, world, 2)
 
 

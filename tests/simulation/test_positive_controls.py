@@ -1,4 +1,4 @@
-"""The checker can fail: each deliberately broken store or worker is found out within a few hundred seeds."""
+"""Proof that the checker can fail: it finds each deliberately broken store or worker within a few hundred seeds."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ BROKEN_WORKERS: dict[Callable[..., Worker], tuple[str, str]] = {
     sabotage.begins_tries_past_their_lease: ("no_try_outlasts_its_lease", "after its lease"),
     sabotage.leaves_its_claims_when_stopped: ("nobody_is_lost_without_cause", "was never settled"),
 }
-"""Each with the promise that it breaks and the words by which the checker must say so: for that reason, not another."""
+"""For each break, the violated promise, and words that the checker must report to prove that it found this break."""
 
 FIRST_SEEDS: dict[object, int] = {sabotage.ReleaseForgetsAnAttempt: 155, sabotage.begins_tries_past_their_lease: 105}
-"""Where the search begins for those that one seed in a hundred finds out; should others do so one day, it goes on."""
+"""First seeds for breaks that only one seed in a hundred reveals. If one stops working, the search goes on."""
 
 
 @pytest.mark.parametrize("broken", BROKEN_STORES, ids=lambda broken: broken.__name__)
@@ -57,7 +57,7 @@ def test_a_broken_worker_is_found_out(broken: Callable[..., Worker]) -> None:
 
 
 def _find_out(broken: object, sign: tuple[str, str], world: Callable[[int], World]) -> None:
-    """Try seeds until the checker says that this promise is broken, in these words."""
+    """Try seeds until the checker reports this promise as broken, in these words."""
     promise, words = sign
     first = FIRST_SEEDS.get(broken, 0)
     for seed in range(first, first + _SEEDS_MAX):

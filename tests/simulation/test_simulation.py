@@ -1,4 +1,4 @@
-"""Every promise holds for every seed; and a seed tells the same story every time, so that a failing one can be replayed.
+"""Every promise holds for every seed, and a seed always produces the same story, so a failing seed can be replayed.
 
 TORTURE=1 runs forty times as many seeds.
 """
@@ -19,7 +19,7 @@ from tests.support.patience import PATIENCE_SECONDS
 _BLOCK = 50
 _BLOCKS = 800 if os.environ.get("TORTURE") else 20
 _QUICK_BLOCKS = 4
-"""Those that `make test` plays; `make test-all` plays all of them."""
+"""The number of blocks that `make test` runs; `make test-all` runs all of them."""
 
 
 def _blocks() -> Iterator[object]:
@@ -49,7 +49,7 @@ def test_different_seeds_tell_different_stories() -> None:
 
 
 def test_the_seeds_cover_what_the_promises_are_about() -> None:
-    """A simulation in which nothing goes wrong proves nothing: over a few seeds all of this must be seen."""
+    """A simulation without faults proves nothing, so a few seeds together must show every kind of fault and outcome."""
     seen: set[str] = set()
     for seed in range(2 * _BLOCK):
         story = simulate(seed)

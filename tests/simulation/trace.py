@@ -1,4 +1,4 @@
-"""The trace: everything that happened in a run, in order; two runs of one seed have the same one."""
+"""The trace: everything that happened in a run, in order. Two runs of one seed have the same trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Trace:
         self._notes: list[tuple[Instant, str, tuple[Any, ...]]] = []
 
     def note(self, who: str, *what: Any) -> None:
-        """Cheap: nothing is worded until someone reads it."""
+        """Record an entry cheaply: text is formatted only when the trace is read."""
         self._notes.append((self._loop.now, who, what))
 
     def lines(self) -> Iterator[str]:
@@ -45,5 +45,5 @@ def _worded_step(step: Step) -> str:
 
 
 def short(some_id: Any) -> str:
-    """The end of an id: the part that differs."""
+    """The end of an id, which is the part that differs."""
     return "…" + str(some_id)[-6:]

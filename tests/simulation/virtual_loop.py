@@ -1,8 +1,8 @@
 """An event loop without a clock and without I/O: time jumps to the next timer, so hours pass in milliseconds.
 
-Tasks belong to processes, which can be frozen (nothing of theirs runs until they are thawed) and killed (nothing of
-theirs ever runs again: no cancellation, no `finally`, as after kill -9). A task belongs to the process in whose
-context it was created; what runs outside every process is the world, which is never stopped.
+Tasks belong to processes. A frozen process runs nothing until it is thawed. A killed process never runs again: no
+cancellation and no `finally`, as after kill -9. A task belongs to the process in whose context it was created. Code
+outside every process is the world, which never stops.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _process: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class Stuck(AssertionError):
-    """Nothing can happen any more, or something happens for ever without time passing."""
+    """No task can continue, or tasks run forever without time passing."""
 
 
 class Handle:
-    """A callback that is to run; the timers among them can be cancelled."""
+    """A scheduled callback. If it is a timer, it can be cancelled."""
 
     __slots__ = ("_when", "args", "callback", "context", "is_cancelled")
 
@@ -49,7 +49,7 @@ class Handle:
 
 
 class Process:
-    """Everything that dies and sleeps together."""
+    """A group of tasks that are frozen and killed together."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -64,19 +64,19 @@ class Process:
         return not (self.frozen or self.dead)
 
     def hold(self, handle: Handle) -> None:
-        """Keep what a frozen process would have run; forget what a dead one would have."""
+        """Keep the callbacks of a frozen process for later; drop those of a dead one."""
         if not self.dead:
             self.stalled.append(handle)
 
 
 class VirtualLoop:
-    """As much of an event loop as tasks, futures, sleeps and events need."""
+    """The part of an event loop that tasks, futures, sleeps and events need."""
 
     def __init__(self) -> None:
         self.now: Instant = 0
-        """Since the loop was made."""
+        """Time since the loop was created."""
         self.troubles: list[str] = []
-        """Exceptions that nobody handled."""
+        """Unhandled exceptions."""
         self._ready: deque[Handle] = deque()
         self._timers: list[tuple[Instant, int, Handle]] = []
         self._timer_count = 0
@@ -86,7 +86,7 @@ class VirtualLoop:
     # -- running -------------------------------------------------------------------------------------------
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run until `main` has ended; whatever else is still going on then is left where it is."""
+        """Run until `main` has ended. Other tasks are abandoned where they are."""
         events._set_running_loop(self._as_asyncio)
         try:
             task: asyncio.Task[T] = self.create_task(main)
@@ -105,13 +105,13 @@ class VirtualLoop:
         process.frozen = True
 
     def thaw(self, process: Process) -> None:
-        """It goes on where it was, with everything that became due meanwhile."""
+        """Resume a process, including everything that became due while it was frozen."""
         process.frozen = False
         self._ready.extend(process.stalled)
         process.stalled.clear()
 
     def unhandled(self) -> list[str]:
-        """Everything that went wrong without anyone noticing: failed callbacks and tasks nobody waited for."""
+        """All errors that nobody handled: failed callbacks, and failed tasks that nobody awaited."""
         forgotten = [task for task in self._tasks if task.done() and task._log_traceback]
         return self.troubles + [f"{task.get_name()} ended with {task.exception()!r}" for task in forgotten]
 
@@ -141,10 +141,10 @@ class VirtualLoop:
             return
         try:
             handle.context.run(handle.callback, *handle.args)
-        except Exception as error:  # noqa: BLE001 - every loop outlives its callbacks
+        except Exception as error:  # noqa: BLE001 - a callback must not end the loop
             self.troubles.append(f"{type(error).__name__} in a callback: {error}")
 
-    # -- what asyncio asks of a loop -----------------------------------------------------------------------
+    # -- the event loop interface of asyncio ---------------------------------------------------------------
 
     def time(self) -> float:
         return self.now / SECOND
@@ -175,7 +175,7 @@ class VirtualLoop:
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
         task = asyncio.Task(coro, loop=self._as_asyncio, name=name, context=context)
-        # Kept until the end: a killed process must not run its `finally` clauses because something was collected.
+        # Keep every task until the end: garbage collection must not run the `finally` clauses of a killed process.
         self._tasks.append(task)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         return task

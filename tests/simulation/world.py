@@ -1,6 +1,6 @@
-"""A world made from a seed: an organization or two, receivers, clients and workers, and a nemesis that disturbs them.
+"""A world made from a seed: one or two organizations, receivers, clients, workers, and a nemesis that disturbs them.
 
-First there is chaos; then everything is healed; then the world is left alone until nothing is owed to anyone.
+A run has three phases: chaos, then healing of all faults, then waiting until no delivery is open.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class World:
         self._machines: list[WorkerMachine | ClientMachine | OperatorMachine] = []
         self._started = 0
         self._outside = copy_context()
-        """Where timers go that must outlive the process that sets them."""
+        """The context of timers that must outlive the process that sets them."""
 
     def random(self, purpose: str) -> Random:
-        """Chance of its own for every purpose, so that one more draw here changes nothing there."""
+        """A random generator for one purpose, so that an additional draw for it does not change the others."""
         return Random(f"{purpose} {self.seed}")
 
-    # -- the course of things ------------------------------------------------------------------------------
+    # -- phases of a run -----------------------------------------------------------------------------------
 
     def play(self, disturb: Callable[[World], None]) -> Story:
         self.loop.run(self._play(disturb))
@@ -102,7 +102,7 @@ class World:
         self.network.heal()
 
     async def _quiet(self) -> None:
-        """Until nothing is owed any more, or so long that it never will be."""
+        """Wait until nothing is open, or until the time limit shows that this will never happen."""
         for _ in range(2 * _QUIET_SECONDS_MAX):
             await self._resume_endpoints()
             await asyncio.sleep(0.5)
@@ -117,7 +117,7 @@ class World:
 
     @property
     def lost(self) -> list[Sending]:
-        """What was on its way when its client was killed: nobody will ever hear of it."""
+        """The sendings that were in flight when their client was killed, and whose answers nobody will receive."""
         return [one for machine in self._machines if isinstance(machine, ClientMachine) and machine.process.dead
                 for one in machine.sent]  # fmt: skip
 
@@ -128,14 +128,14 @@ class World:
                 await operator.does(operator.endpoints.resume, endpoint.org_id, endpoint.endpoint_id, "ops")
 
     async def _end(self) -> None:
-        """Stop the workers in order; with nothing left to do that must not take longer than the grace period."""
+        """Stop the workers gracefully. With no work left, this must not take longer than the grace period."""
         stopping = [machine for machine in self.workers if machine.process.runs]
         for machine in stopping:
             machine.run(machine.stop())
         await asyncio.sleep(TUNING.grace_seconds + 2)
         self.troubles += [f"{one.process.name} does not stop" for one in stopping if not one.process.dead]
 
-    # -- furniture -----------------------------------------------------------------------------------------
+    # -- setup ---------------------------------------------------------------------------------------------
 
     def _furnish(self) -> None:
         random = self.random("furniture")
@@ -149,7 +149,7 @@ class World:
             finish(put(self.server.store, endpoint, 0))
 
     def start_worker(self, slot: int) -> None:
-        """Fill a worker's place with a new process."""
+        """Start a new process in a worker's slot."""
         name = self._new_name("worker")
         random = self.random(name)
         machine = WorkerMachine(
@@ -167,7 +167,7 @@ class World:
         self.clients[slot:slot + 1] = [machine]  # fmt: skip
 
     def send(self, slot: int, draft: Draft) -> None:
-        """By whoever is in that client's place at the moment."""
+        """Send from the client that currently occupies this slot."""
         self.clients[slot].send(draft)
 
     def _new_name(self, kind: str) -> str:
@@ -214,7 +214,7 @@ class World:
         self.loop.thaw(process)
 
     def stop_worker(self, slot: int) -> None:
-        """End a worker in order and put another in its place."""
+        """Stop a worker gracefully and start another in its slot."""
         machine = self.workers[slot]
         if machine.process.runs:
             self.trace.note(machine.process.name, "is told to stop")
@@ -222,7 +222,7 @@ class World:
             machine.run(machine.stop())
             self.start_worker(slot)
 
-    # -- what is left --------------------------------------------------------------------------------------
+    # -- the resulting story -------------------------------------------------------------------------------
 
     def _story(self) -> Story:
         store = self.server.store
@@ -254,7 +254,7 @@ class World:
         )
 
     def _miscounted(self, kept: list[Event]) -> list[str]:
-        """The figures that differ from what the rows add up to, in each organization."""
+        """In each organization, the figures that differ from a recount of the rows."""
         store = self.server.store
         return [
             f"{name} of org {number} is {counted} and should be {right}"
@@ -263,7 +263,7 @@ class World:
                 finish(totals(store, org_id)),
                 finish(recount(store, org_id, [one.event_id for one in kept if one.org_id == org_id]))[None],
             )
-            if name not in ("delivered", "failed")  # recounted in the order of time, on which clocks do not agree here
+            if name not in ("delivered", "failed")  # a recount needs agreeing clocks
         ]
 
 

@@ -1,4 +1,4 @@
-"""The HTTP API of a scene's first Doorstep, on a real socket, and a client for it that knows nothing of Doorstep."""
+"""The HTTP API of a scene's first Doorstep, on a real socket, and a client that uses no Doorstep code."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.support.http_calls import Answer, call
 from tests.support.scene import Scene, until
 
 lasting = pytest.mark.asyncio(loop_scope="module")
-"""For tests that share the API of their file."""
+"""Mark for tests that share one API per file."""
 
 
 class Api:
-    """Requests of one caller; `with_key` makes another one."""
+    """A client that sends requests with one API key; `with_key` returns a client with another key."""
 
     def __init__(self, port: int, key: str) -> None:
         self._port = port
@@ -37,7 +37,7 @@ class Api:
         return Api(self._port, key)
 
     async def request(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """A body that is not bytes is sent as JSON. Header names are written with underscores."""
+        """Send one request. A body that is not bytes is sent as JSON. Write header names with underscores."""
         return await asyncio.to_thread(self._request, method, path, body, headers)
 
     async def get(self, path: str) -> Answer:
@@ -56,7 +56,7 @@ class Api:
         given = {"X-API-Key": self.key} | {name.replace("_", "-"): value for name, value in headers.items()}
         return call(self.url, method, path, body, given)
 
-    # -- what most tests need ------------------------------------------------------------------------------
+    # -- shortcuts -----------------------------------------------------------------------------------------
 
     async def endpoint(self, url: str, **fields: Any) -> dict[str, Any]:
         given = {"name": "shop", "url": url, "circuit": {"failures_max": 1_000_000}, **fields}
@@ -65,7 +65,7 @@ class Api:
         return answer.json
 
     async def send(self, event_type: str = "order.paid", payload: Any = 1, **fields: Any) -> str:
-        """The id of a new event."""
+        """Send an event and return its id."""
         answer = await self.post("/v1/events", {"event_type": event_type, "payload": payload, **fields})
         assert answer.status == 202, answer.body
         return str(answer.json["event_id"])
@@ -81,7 +81,7 @@ class Api:
         return await self.status(event_id)
 
     async def delivery_of(self, event_id: str) -> dict[str, Any]:
-        """The one delivery of an event."""
+        """Return the only delivery of an event."""
         (delivery,) = (await self.get(f"/v1/events/{event_id}")).json["deliveries"]
         return delivery
 
@@ -93,7 +93,7 @@ class Api:
         return await self.delivery_of(event_id)
 
     async def pages(self, path: str, plural: str, limit: int) -> AsyncIterator[list[Any]]:
-        """Each page of a list, from its first to its last."""
+        """Yield each page of a list, first to last."""
         cursor = ""
         while True:
             answer = await self.get(f"{path}{'&' if '?' in path else '?'}limit={limit}{cursor}")
@@ -109,7 +109,7 @@ class Api:
 
 @asynccontextmanager
 async def serving(scene: Scene) -> AsyncIterator[Api]:
-    """The API of the scene, asked with an admin key of the default organization."""
+    """Serve the scene's API; the client has an admin key of the default organization."""
     _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
     async with listening(create_application(scene.doorstep)) as port:
         yield Api(port, key)
@@ -117,7 +117,7 @@ async def serving(scene: Scene) -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def listening(application: FastAPI) -> AsyncIterator[int]:
-    """An application on a real socket; gives its port."""
+    """Serve an application on a real socket and yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = _Server(uvicorn.Config(application, log_config=None, lifespan="off"))
         task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -130,7 +130,7 @@ async def listening(application: FastAPI) -> AsyncIterator[int]:
 
 
 class _Server(uvicorn.Server):
-    """Ends when it is told to. Uvicorn's own looks for that ten times a second, which is 0.2 s a test."""
+    """A server that stops immediately. Uvicorn's own server checks ten times a second, which costs 0.2 s per test."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -138,7 +138,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The signals belong to pytest."""
+        """Install no signal handlers: pytest handles the signals."""
         yield
 
     async def main_loop(self) -> None:

@@ -1,6 +1,6 @@
-"""Small builders: a valid noun with one call, changed where the test is about the change.
+"""Small builders: one call makes a valid value; a test overrides only the fields that it is about.
 
-Ids are counted, not drawn, so that a failing test reads the same when it is run again.
+Ids are counted, not random, so that a failing test looks the same when it is run again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from doorstep.model.org import Org
 from doorstep.model.record import uuid7
 
 NOW: Instant = 1_750_000_000 * SECOND
-"""When tests begin."""
+"""The time at which tests begin."""
 
 
 def id_maker() -> Callable[[], UUID]:
-    """Ids in a fixed order: the n-th call of every maker gives the same one."""
+    """Make ids in a fixed order: the n-th call returns the same id for every maker."""
     numbers = count(1)
     return lambda: uuid7(NOW, lambda size: next(numbers).to_bytes(size))
 
@@ -37,7 +37,7 @@ def an_org(**changes: object) -> Org:
 
 
 def an_endpoint(org_id: UUID, **changes: object) -> Endpoint:
-    """As it reads after it was created."""
+    """An endpoint as the store returns it after its creation."""
     fields: dict[str, object] = {"endpoint_id": new_id(), "org_id": org_id, "name": "shop", "created_at": NOW}
     fields |= {"destination": HttpDestination("https://shop.example/hook"), "version": 1}
     return Endpoint(**fields | changes)  # type: ignore[arg-type]
@@ -58,14 +58,14 @@ def a_submission(
     key: str | None = None,
     **event: object,
 ) -> Submission:
-    """An event with one delivery for each endpoint; its fingerprint is that of the payload."""
+    """An event with one delivery for each endpoint; its fingerprint is the hash of its payload."""
     made = an_event(org_id, **event)
     owed = tuple(NewDelivery(new_id(), endpoint_id, due_at, retries_max) for endpoint_id in endpoint_ids)
     return Submission(made, owed, key, hashlib.sha256(made.payload).digest())
 
 
 def a_claim(**changes: object) -> Claim:
-    """A first try, taken by `w1` for a minute."""
+    """A claim of a first attempt, held by `w1` for a minute."""
     claim = Claim(
         key=1,
         event_key=1,
@@ -92,7 +92,7 @@ def a_claim(**changes: object) -> Claim:
 
 
 def a_reply(at: Instant, **changes: object) -> Reply:
-    """What came back at `at`, 20 ms after the try began."""
+    """A reply received at `at`, 20 ms after the attempt began."""
     fields: dict[str, object] = {"started_at": at - 20 * MILLISECOND, "finished_at": at, "status": 200}
     fields |= {"timings": Timings(1, 2, 3, 4), "request_headers": b"webhook-id: 1", "headers": b"x: y", "body": b"ok"}
     return Reply(**fields | changes)  # type: ignore[arg-type]
@@ -103,12 +103,12 @@ def success(at: Instant, **reply: object) -> Outcome:
 
 
 def failure(at: Instant, code: str = Code.SERVICE_UNAVAILABLE, reason: str = "the receiver is down") -> Outcome:
-    """A transient failure with an answer of 503."""
+    """A transient failure: the receiver answered 503."""
     reply = a_reply(at, status=503, failure=Failure(code, reason))
     return Outcome(reply=reply, category=Category.TRANSIENT, code=code, reason=reason, detail="detail")
 
 
 def refusal(at: Instant, code: str = Code.NOT_FOUND, reason: str = "no such page") -> Outcome:
-    """A permanent failure with an answer of 404."""
+    """A permanent failure: the receiver answered 404."""
     reply = a_reply(at, status=404, failure=Failure(code, reason))
     return Outcome(reply=reply, category=Category.PERMANENT, code=code, reason=reason)

@@ -1,4 +1,4 @@
-"""A collector on this machine: takes what is sent over OTLP/HTTP, and reads traces with OpenTelemetry's decoder."""
+"""An OTLP/HTTP collector on this machine. It decodes the traces that it receives with OpenTelemetry's own decoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.post_server import PostServer, at_work
 
 
 class Collected(NamedTuple):
-    """A span as it arrived."""
+    """A span as the collector received it."""
 
     service: str
     trace_id: str
@@ -31,14 +31,14 @@ class Collected(NamedTuple):
 
 
 class Collector(PostServer):
-    """Answers with `status`, and keeps what it was sent while that is a success."""
+    """Answers every request with `status`, and keeps the request if `status` is a success."""
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.bodies: list[bytes] = []
         self.others: list[bytes] = []
-        """What came for another signal than traces."""
+        """Bodies sent for signals other than traces."""
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""Runs one command of the program to its end."""
+"""Runs one `doorstep` command until it exits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.warm_start import run_python
 
 
 class Ended(NamedTuple):
-    """A command that has ended. Nothing it said is ever a traceback."""
+    """The result of a command that has exited. Its output never contains a traceback."""
 
     code: int
     out: str
@@ -23,13 +23,13 @@ class Ended(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The one document on standard output."""
+        """The single JSON document on standard output."""
         assert self.code == 0, self.err
         return json.loads(self.out)
 
     @property
     def lines(self) -> list[Any]:
-        """One document a line."""
+        """The JSON documents on standard output, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -50,14 +50,14 @@ def ran(
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> Ended:
-    """The same for who looks at whatever it said."""
+    """Run a command and return its result, without checking what it printed."""
     given = clean_environment() | dict(environment or {})
     done = run_python(["-m", "doorstep", *arguments], cwd=folder, env=given, stdin=stdin)
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class Remote:
-    """Commands against one running program, with one key. They run in this process: the same code, started sooner."""
+    """Runs commands inside this process, against one running program with one key: same code, faster start."""
 
     def __init__(self, program: Program, key: str = ADMIN_KEY) -> None:
         self.environment = {"DOORSTEP_URL": program.url, "DOORSTEP_API_KEY": key}

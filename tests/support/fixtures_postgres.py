@@ -1,9 +1,11 @@
-"""Fixtures for tests on PostgreSQL: one throwaway server a test process, and a migrated database without rows a test.
+"""Fixtures for tests on PostgreSQL: one throwaway server per test process, and an empty, migrated database per test.
 
-Use as a plugin (`pytest_plugins = ["tests.support.fixtures_postgres"]`). With pytest-xdist each worker has servers of its own.
+Use as a plugin (`pytest_plugins = ["tests.support.fixtures_postgres"]`). With pytest-xdist, each worker has its own
+servers.
 
-`postgres_url` is a copy of a migrated template, for tests that look at the database itself: its tables, plans,
-statistics, limits. `emptied_postgres_url` is for the many that only use a store: one database, emptied after each.
+`postgres_url` is a copy of a migrated template, for tests that examine the database itself: its tables, plans,
+statistics or limits. `emptied_postgres_url` is for the many tests that only use a store: they share one database, which
+is emptied after each test.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ def durable_postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """The URL of a fresh, migrated database, owned by a role that row-level security binds."""
+    """The URL of a fresh, migrated database. Its owner is a role to which row-level security applies."""
     yield from _database(postgres_server)
 
 
 class EmptiedDatabase:
-    """One database for many tests. Its superuser's connection is kept: each new one would take 20 ms."""
+    """One database for many tests. Keeps its superuser connection open, because a new one would take 20 ms."""
 
     def __init__(self, server: PostgresServer) -> None:
         server.create_database("emptied", template=TEMPLATE)
@@ -51,7 +53,7 @@ class EmptiedDatabase:
         self._connection = psycopg.connect(server.url("emptied", role="postgres"), autocommit=True)
 
     def empty(self) -> None:
-        """Make it as empty as a fresh one after it was used, and end whatever sessions it still has."""
+        """Remove everything that a test wrote, and end every session that the test left open."""
         self._connection.execute(_EMPTYING)
 
     def close(self) -> None:
@@ -60,7 +62,7 @@ class EmptiedDatabase:
 
 @pytest.fixture
 def emptied_postgres_url(emptied_database: EmptiedDatabase) -> Iterator[str]:
-    """The URL of a migrated database without rows: 3 ms of the server's CPU a test, against 100 for a copy."""
+    """The URL of a migrated database without rows: 3 ms of server CPU per test, instead of 100 ms for a copy."""
     yield emptied_database.url
     emptied_database.empty()
 
@@ -86,13 +88,13 @@ async def postgres_store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 
 
 def migrated_template(server: PostgresServer) -> None:
-    """Make the database that fresh ones are copied from: about 50 ms a copy, against half a second of migrating."""
+    """Make the template of fresh databases: about 50 ms per copy, instead of half a second per migration."""
     server.create_database(TEMPLATE)
-    with ThreadPoolExecutor(1) as thread:  # a loop may already run in this one
+    with ThreadPoolExecutor(1) as thread:  # an event loop may already run in this thread
         thread.submit(asyncio.run, PostgresStore(server.url(TEMPLATE)).migrate()).result()
 
 
-# Rows are deleted, because TRUNCATE rewrites every table and index, which takes twenty times as long.
+# Deletes the rows instead of using TRUNCATE, which rewrites every table and index and takes twenty times as long.
 _EMPTYING = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();

@@ -1,4 +1,4 @@
-"""Requests to the HTTP API by a client that knows nothing of Doorstep."""
+"""Sends requests to the HTTP API with a client that uses no Doorstep code."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.support.patience import PATIENCE_SECONDS
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """A response of the API."""
 
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Headers by name, in lower case."""
     body: bytes
     cookies: tuple[str, ...] = ()
-    """Each as the header `Set-Cookie` says it."""
+    """The values of the `Set-Cookie` headers."""
 
     @property
     def json(self) -> Any:
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 def call(url: str, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answer:
-    """One request on a connection of its own. A body that is not bytes is sent as JSON."""
+    """Send one request on a new connection. A body that is not bytes is sent as JSON."""
     content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""A clock that runs as every clock does, and leaps over hours and days when a test tells it to."""
+"""A clock that runs normally, and jumps forward by hours or days when a test asks for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from doorstep.clock import AnchoredClock, Instant, seconds
 
 
 class LeapingClock(AnchoredClock):
-    """Give the same one to all that share a store: it stands for the store's own time, and so follows nobody."""
+    """Give the same instance to everything that shares a store. It replaces the store's time and follows no clock."""
 
     def __init__(self) -> None:
         super().__init__()

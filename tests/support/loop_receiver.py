@@ -1,4 +1,4 @@
-"""A webhook receiver in the event loop of the test: answers as told, and remembers every request."""
+"""A webhook receiver in the event loop of the test. It gives the configured answers and records every request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Request(NamedTuple):
     headers: dict[str, str]
     body: bytes
     at: float
-    """On the monotonic clock."""
+    """Arrival time on the monotonic clock."""
 
     @property
     def event_id(self) -> str:
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 
 class Receiver:
-    """Answers 200 unless told otherwise. While `hold` is cleared, requests are taken and not answered."""
+    """Answers 200 by default. While `hold` is cleared, it accepts requests without answering them."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -44,7 +44,7 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def says(self, *statuses: int) -> None:
-        """Answer these statuses one after the other, and the last one from then on."""
+        """Answer with these statuses in order, then repeat the last one."""
         left = list(statuses)
         self.answer = lambda _: Answer(left.pop(0) if len(left) > 1 else left[0])
 

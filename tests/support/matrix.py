@@ -1,4 +1,4 @@
-"""A matrix as a loop: one test, one set of fixtures, and every case that fails is reported."""
+"""Test matrices as loops: one test with one set of fixtures runs every case and reports each one that fails."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NAMED = ("__name__", "name", "id")
 def each_case(
     names: str | tuple[str, ...], cases: Iterable[Any], ids: Iterable[str] | Callable[[Any], object] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """As `pytest.mark.parametrize`, but all cases are one test, and share its fixtures.
+    """Like `pytest.mark.parametrize`, but all cases are one test and share its fixtures.
 
-    For cases that leave nothing behind which another one would notice. A thousand parametrised tests cost seconds of CPU
-    in every test process before the first of them runs.
+    For cases that leave nothing behind that could affect another case. A thousand parametrised tests cost seconds of
+    CPU in every test process before the first one runs.
     """
     parameters = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else names
     table = dict(_labelled(parameters, list(cases), ids))
@@ -64,6 +64,6 @@ def _labelled(
 
 
 def _label(case: Any) -> str:
-    """Short: what fails is shown in full with its assertion."""
+    """A short name for a case. A failing assertion shows the whole case."""
     found: Iterator[Any] = (getattr(case, name) for name in _NAMED if hasattr(case, name))
     return str(next(found, repr(case)))[:100]

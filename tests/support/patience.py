@@ -1,9 +1,9 @@
-"""How long a test waits for what must come: a guard against hanging for ever, never a measurement.
+"""How long a test waits for an event before it gives up: a guard against hanging forever, not a performance limit.
 
-A machine that is busy with three other tests, or is itself a share of a machine, can take a minute for what takes a
-second. Whoever measures a time says so, and asks tests/support/stretching.py how long it may be.
+On a machine that runs three other tests, or on a slow virtual machine, one second of work can take a minute. Tests that
+measure time say so, and use tests/support/stretching.py to compute their limit.
 """
 
 PATIENCE_SECONDS = 120.0
 PATIENCE_MILLISECONDS = 1_000 * PATIENCE_SECONDS
-"""The same, as a browser wants to hear it."""
+"""The same limit in milliseconds, for browser automation."""

@@ -1,8 +1,8 @@
-"""Ports for programs that tests start: each test process of this machine has a range of its own.
+"""Ports for programs that tests start: each test process on this machine has its own range.
 
-A port that the kernel gives out may be given out again before the program that is to have it has started; its
-deliveries then reach somebody else. These ranges lie below those that the kernel takes from. Whose they are is kept by
-locks on files, because two runs of the tests at once would otherwise share them.
+The kernel may hand out a free port a second time before the intended program has started. Deliveries for that program
+would then reach another one. These ranges lie below the kernel's ephemeral ports. File locks reserve them, because two
+test runs at the same time would otherwise use the same range.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _turns = count()
 
 
 def free_port() -> int:
-    """A port that nobody listens at, and that is not given out again soon."""
+    """A port on which nobody listens. It is not returned again soon."""
     first = _FIRST + _own_range() * _EACH
     for _ in range(_EACH):
         port = first + next(_turns) % _EACH
@@ -38,7 +38,7 @@ def free_port() -> int:
 
 @cache
 def _own_range() -> int:
-    """The first that no other process has; it is given back when this one ends, however it ends."""
+    """Reserve the first range that no other process uses. Its lock ends with this process, even if that is killed."""
     for number in range(_RANGES):
         lock = os.open(Path(tempfile.gettempdir(), f"doorstep-ports-{number}.lock"), os.O_CREAT | os.O_RDWR, 0o666)
         try:

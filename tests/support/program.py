@@ -1,4 +1,4 @@
-"""Runs the real program, and talks to it over real sockets."""
+"""Runs the real program and talks to it over real sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Program:
-    """One `doorstep` process, its two outputs collected line by line."""
+    """One `doorstep` process. Its standard output and standard error are collected line by line."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Program:
 
     @property
     def url(self) -> str:
-        """Where it listens, once it does."""
+        """The address at which the program listens; waits until the program prints it."""
         return wait_for(lambda: self._printed(r"listens at (http://\S+)"), lambda: f"no address; {self.err}")
 
     @property
@@ -60,14 +60,14 @@ class Program:
         return self._printed(r"shown only once: (\S+)")
 
     def facts(self, event: str) -> list[dict[str, Any]]:
-        """The lines of its log of one kind."""
+        """The log lines with this event name."""
         return [line for line in map(json.loads, list(self.out)) if line["event"] == event]
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Its exit code; its outputs are complete then."""
+        """Wait until the program exits, and return its exit code. Its output is then complete."""
         code = self.process.wait(PATIENCE_SECONDS)
         for reader in self._readers:
             reader.join(PATIENCE_SECONDS)
@@ -84,7 +84,7 @@ class Program:
     def request(
         self, method: str, path: str, body: Any = None, *, key: str | None = ADMIN_KEY, headers: Mapping[str, str] = {}
     ) -> Answer:
-        """One request. A body that is not bytes is sent as JSON."""
+        """Send one request. A body that is not bytes is sent as JSON."""
         given = {"Content-Type": "application/json"} | ({"X-API-Key": key} if key else {}) | dict(headers)
         return call(self.url, method, path, body, given)
 
@@ -118,7 +118,7 @@ def serving(
     admin_key: str | None = ADMIN_KEY,
     output: int = subprocess.PIPE,
 ) -> Iterator[Program]:
-    """`doorstep serve` on a free port, allowed to deliver to this machine."""
+    """Run `doorstep serve` on a free port, with deliveries to this machine allowed."""
     given = {"DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8"} | ({"DOORSTEP_ADMIN_KEY": admin_key} if admin_key else {})
     given |= dict(environment or {})
     with running("serve", "--port", "0", *arguments, folder=folder, environment=given, output=output) as program:
@@ -131,7 +131,7 @@ def wait_for(
     complaint: Callable[[], str] = lambda: "it did not come",
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> T:
-    """What the probe finds, asked again until it is something; the only waiting in these tests."""
+    """Call the probe until it returns a true value, and return that. These tests wait in no other way."""
     deadline = time.monotonic() + patience_seconds
     while time.monotonic() < deadline:
         if found := probe():
@@ -141,7 +141,7 @@ def wait_for(
 
 
 def clean_environment() -> dict[str, str]:
-    """Without what would set up the program, or a test of its own: settings, a collector's variables, proxies."""
+    """The environment without variables that would configure Doorstep, a telemetry collector, pytest or a proxy."""
     return {name: value for name, value in os.environ.items() if not _sets_up(name.upper())}
 
 

@@ -1,4 +1,4 @@
-"""A well-behaved HTTP receiver on a real socket, which remembers what it got."""
+"""A well-behaved HTTP receiver on a real socket. It records what it receives."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Receiver:
                 if request.header("connection") == ["close"]:
                     writer.close()
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError, ssl.SSLError):
-            pass  # the other side is gone, or the test is over
+            pass  # the client has disconnected, or the test is over
         finally:
             writer.close()
 

@@ -1,4 +1,4 @@
-"""A webhook receiver on this machine, in a thread of the test."""
+"""A webhook receiver on this machine, in a thread of the test process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Received(NamedTuple):
 
 
 class Receiver(PostServer):
-    """Answers 200 unless told otherwise; `hold` keeps answers back until it is set."""
+    """Answers 200 by default; when `hold` is cleared, answers wait until it is set again."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
-"""The figures of model/rollup.py counted once more, from the rows themselves: events, deliveries, attempts, history.
+"""Counts the figures of model/rollup.py again from the rows: events, deliveries, attempts and history.
 
-What is to be recounted must not have been cleaned away. The rules are written here a second time on purpose.
+The rows that are recounted must not have been cleaned away. This module repeats the counting rules on purpose, so that
+it does not depend on the code under test.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ LEVELS = (
     *("now_received", "now_queued", "now_delivered", "now_failed"),
     *("now_open", "now_dead", "now_archived"),
 )
-"""The figures that say how many there are; they can be recounted whatever was cleaned away."""
+"""The figures that count what exists now. They can be recounted even after older rows were cleaned away."""
 
 
 async def recount(store: Store, org_id: UUID, event_ids: Iterable[UUID]) -> dict[UUID | None, Figures]:
-    """The figures of each endpoint, and under None those of the organization."""
+    """The figures of each endpoint; under the key None, the figures of the organization."""
     found: defaultdict[UUID | None, Counter[str]] = defaultdict(Counter)
     for event_id in event_ids:
         deliveries = await store.find(org_id, EventDeliveries(event_id=event_id))
@@ -49,13 +50,13 @@ async def recount(store: Store, org_id: UUID, event_ids: Iterable[UUID]) -> dict
 
 
 def differing(counted: Figures, right: Figures) -> list[tuple[str, int, int]]:
-    """The figures in which two differ, with both values."""
+    """The figures in which the two arguments differ, each with both values."""
     pairs = zip(FIGURES, astuple(counted), astuple(right), strict=True)
     return [(name, one, other) for name, one, other in pairs if one != other]
 
 
 async def all_events(store: Store, org_id: UUID) -> list[UUID]:
-    """The ids of all events that were not deleted."""
+    """The ids of all events except deleted ones."""
     ids: list[UUID] = []
     cursor: str | None = None
     while True:
@@ -77,13 +78,13 @@ async def _of_event(
     except NotFound:
         return Counter(created=1) + _became(histories) if histories else Counter()
     counts = Counter({"created": 1, f"now_{status}": 1})
-    if not histories:  # of the inbox
+    if not histories:  # an event of the inbox
         counts["delivered"] = status is EventStatus.DELIVERED
     return counts + _became(histories)
 
 
 async def _owed_at(store: Store, org_id: UUID, event_id: UUID) -> Instant:
-    """What the sender wanted; of a deleted event that is forgotten."""
+    """The time at which the sender wanted the delivery. A deleted event no longer has it."""
     try:
         return (await store.get(EventView, org_id, event_id)).event.deliver_at or 0
     except NotFound:
@@ -91,7 +92,7 @@ async def _owed_at(store: Store, org_id: UUID, event_id: UUID) -> Instant:
 
 
 def _became(histories: Sequence[Sequence[HistoryEntry]]) -> Counter[str]:
-    """How often the event became delivered and failed: its life, told again from those of its deliveries."""
+    """How often the event became delivered and failed, reconstructed from the histories of its deliveries."""
     status, states, became = EventStatus.RECEIVED, Counter[DeliveryState](), Counter[str]()
     lines = sorted((timed for history in histories for timed in _in_order(history)), key=lambda timed: timed[0])
     for _, together in groupby(lines, key=lambda timed: timed[0]):
@@ -110,11 +111,12 @@ def _became(histories: Sequence[Sequence[HistoryEntry]]) -> Counter[str]:
 
 
 async def bounds(store: Store, org_id: UUID, event_ids: Iterable[UUID]) -> dict[str, tuple[int, int]]:
-    """The least and the most often that events can have become delivered and failed.
+    """The lowest and highest possible number of times that the events became delivered and failed.
 
-    Several processes wrote these histories, each under the time at which its write began. Writes that overlap may have
-    been committed in the other order: a dead letter that was retried just before its sibling died never let the event
-    fail. So entries of two deliveries that are less than OVERLAP apart count in either order.
+    Several processes wrote these histories, and each entry has the time at which its write began. Overlapping writes
+    may have been committed in the opposite order. For example, if a dead letter was retried just before another
+    delivery of the event died, the event never became failed. So two entries of different deliveries that are less than
+    OVERLAP apart are counted in both orders.
     """
     least, most = Counter[str](), Counter[str]()
     for event_id in event_ids:
@@ -129,18 +131,18 @@ async def bounds(store: Store, org_id: UUID, event_ids: Iterable[UUID]) -> dict[
 
 
 OVERLAP: Instant = 2 * SECOND
-"""Longer than a write waits for its commit, on a busy machine too."""
+"""Longer than a write waits for its commit, even on a busy machine."""
 _Life = tuple[int, int]
-"""How often an event became delivered, and failed."""
+"""How often an event became delivered, and how often it failed."""
 
 
 def _possible_lives(histories: Sequence[Sequence[HistoryEntry]]) -> set[_Life]:
-    """Every order in which the entries may have been committed, step by step; entries of one instant are one step."""
+    """The results of every possible commit order of the entries. Entries of the same instant form one step."""
     timed = [list(_in_order(history)) for history in histories]
     ends = tuple(len(history) for history in timed)
     reached = defaultdict[int, dict[tuple[tuple[int, ...], EventStatus], set[_Life]]](dict)
     reached[0][(0,) * len(timed), EventStatus.RECEIVED] = {(0, 0)}
-    for committed in range(sum(ends)):  # in this order every place is complete before it is left
+    for committed in range(sum(ends)):  # this order completes every position before any step leaves it
         for (positions, status), so_far in reached.pop(committed, {}).items():
             following = [timed[one][at][0] for one, at in enumerate(positions) if at < ends[one]]
             for instant in {one for one in following if one <= min(following) + OVERLAP}:
@@ -185,7 +187,7 @@ def _grouped(states: Counter[DeliveryState]) -> dict[str, int]:
 
 
 def _in_order(history: Sequence[HistoryEntry]) -> Iterator[tuple[Instant, HistoryEntry]]:
-    """The lines with their times, none before the one above it: several machines wrote them."""
+    """The history entries with times that never decrease: several machines with different clocks wrote them."""
     return zip(accumulate((line.at for line in history), max), history, strict=True)
 
 
@@ -200,11 +202,11 @@ def _of_delivery(delivery: Delivery, history: Sequence[HistoryEntry], owed_at: I
     base = 0
     for line in history:
         if line.old_state in _DEAD and line.new_state is _S.PENDING:
-            base = line.attempt  # an operator began a new round
+            base = line.attempt  # an operator started a new round of retries
         counts["dead"] += line.new_state is _S.DEAD
         if line.old_state is _S.IN_PROGRESS and line.new_state is not _S.PENDING:
             counts["succeeded" if line.new_state is _S.DELIVERED else "died"] += 1
-            retries = max(line.attempt - 1 - base, 0)  # a store that is broken on purpose may count no attempt
+            retries = max(line.attempt - 1 - base, 0)  # a deliberately broken store may count no attempt
             counts[f"retries_{min(retries, delivery.retries_max, 7)}"] += 1
         if line.new_state is _S.DELIVERED:
             span = max(line.at - owed_at, 0)

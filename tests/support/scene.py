@@ -1,7 +1,7 @@
-"""A scene: a database, a receiver, and any number of Doorsteps on them, each with its real worker.
+"""A scene: a database, a receiver, and any number of Doorsteps that use them, each with a real worker.
 
-Everything goes through the facade. What a test waits for is waited for with `until`, in real time; hours and days
-are leapt over by the clock that all Doorsteps of a scene share.
+Everything goes through the facade. Tests wait in real time with `until`. To skip hours or days, they move forward the
+clock that all Doorsteps of a scene share.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.support.shortcuts import count_states
 F = TypeVar("F", bound=Fact)
 
 NEVER_OPENS = CircuitRules(failures_max=1_000_000)
-"""For tests about something else than circuits."""
+"""For tests that are not about circuits."""
 
 
 class Scene:
@@ -53,10 +53,10 @@ class Scene:
             "grace_seconds": 0.0,
         }
 
-    # -- life ----------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------
 
     async def open(self, prepare: Callable[[Doorstep], object] = lambda _: None, **settings: Any) -> Doorstep:
-        """One more process, as it were: a Doorstep with a store and a worker of its own on the same database."""
+        """Start another Doorstep with its own store and worker on the same database, like one more process."""
         doorstep = Doorstep(
             Settings(**self._settings | settings), telemetry=Telemetry(self.facts.extend), clock=self.clock
         )
@@ -83,14 +83,14 @@ class Scene:
         self._wake()
 
     def _wake(self) -> None:
-        """Workers look twice a second by themselves; this only spares the test that half second."""
+        """Wake the workers. They poll twice a second anyway; this only saves the test that half second."""
         for doorstep in self.doorsteps:
             doorstep.components.wake_dispatcher()
 
-    # -- acting --------------------------------------------------------------------------------------------
+    # -- actions -------------------------------------------------------------------------------------------
 
     async def endpoint(self, path: str = "/hook", **fields: Any) -> Endpoint:
-        """An endpoint at the receiver; a handler's where one is given."""
+        """Create an endpoint: at the scene's receiver, unless the fields contain a handler or a URL."""
         target = {} if "handler" in fields or "url" in fields else {"url": self.receiver.url(path)}
         given = {"name": path, "circuit": NEVER_OPENS} | target | fields
         endpoint, _ = await self.doorstep.create_endpoint(**given)
@@ -100,7 +100,7 @@ class Scene:
         return await self.doorstep.send(event_type, payload, **fields)
 
     async def send_to(self, endpoint: Endpoint, count: int = 1) -> list[Delivery]:
-        """Events for this endpoint alone; returns their deliveries."""
+        """Send events to this endpoint only, and return their deliveries."""
         ids = (endpoint.endpoint_id,)
         draft = Draft(org_id=endpoint.org_id, event_type="order.paid", payload=b'{"n": 1}', endpoint_ids=ids)
         receipts = await self.doorstep.send_many([draft] * count)
@@ -111,7 +111,7 @@ class Scene:
         ids = [delivery.delivery_id for delivery in deliveries]
         return await self.doorstep.components.deliveries.act(kind, deliveries[0].org_id, ids, actor)
 
-    # -- looking -------------------------------------------------------------------------------------------
+    # -- observation ---------------------------------------------------------------------------------------
 
     async def status(self, receipt: Receipt) -> EventStatus:
         return (await self.doorstep.event(DEFAULT_ORG, receipt.event_id)).status
@@ -138,7 +138,7 @@ class Scene:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
     def log(self) -> list[dict[str, Any]]:
-        """The lines that were logged so far, as they are written."""
+        """The lines logged so far, in the format in which they are written."""
         return [msgspec.json.decode(line) for line in json_lines(self.facts).splitlines()]
 
     # -- waiting -------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Scene:
         return (await self.delivery(one)).state in states
 
     async def until_stored(self, delivery: Delivery, state: DeliveryState) -> None:
-        """Wait until the store says so itself, not only whoever looks."""
+        """Wait until the store itself returns this state, not only the reader of the Doorstep."""
         store = self.doorstep.components.store
 
         async def stored() -> bool:
@@ -160,7 +160,7 @@ class Scene:
         await until(stored, f"{state} in the store")
 
     async def until_tried(self, one: Delivery | Receipt, times: int = 1) -> Delivery:
-        """Wait until so many attempts are in its log."""
+        """Wait until the attempt log of the delivery has `times` attempts."""
         delivery = await self.delivery(one)
         await until(lambda: self._tried(delivery, times), f"{times} attempts")
         return await self.delivery(delivery)
@@ -178,7 +178,7 @@ class Scene:
         return await self.doorstep.components.reader.endpoint(endpoint.org_id, endpoint.endpoint_id)
 
     async def nothing_more_arrives(self, seconds: float = 0.6) -> None:
-        """Long enough for every worker to have looked: each looks twice a second, woken or not."""
+        """Wait until every worker has polled (twice a second, even without a wakeup); check that nothing arrived."""
         before = len(self.receiver.requests)
         await asyncio.sleep(seconds)
         assert len(self.receiver.requests) == before
@@ -188,7 +188,7 @@ class Scene:
 
 
 async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "") -> None:
-    """Wait for it; a test that waits in vain says what for. Long enough for a machine that is busy with other things."""
+    """Wait until `reached` is true. The limit suits a busy machine; a timeout reports `what` was awaited."""
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     while True:
         answer = reached()

@@ -1,4 +1,4 @@
-"""Transmissions with one call, and a transport at work whose replies can be awaited."""
+"""Builds transmissions with one call, and runs a transport whose replies can be awaited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOPBACK = (ip_network("127.0.0.0/8"),)
 
 
 def a_claim(payload: bytes = b'{"n": 1}', **changes: object) -> Claim:
-    """A second try."""
+    """A claim of a second attempt."""
     again: dict[str, object] = {"event_type": "user.created", "correlation_id": "request-1", "worker": "w"}
     again |= {"attempt": 2, "retry_attempts": 1, "lease_until": NOW, "picked_up": False}
     return builders.a_claim(payload=payload, **again | changes)
@@ -38,7 +38,7 @@ def a_transmission(
 
 
 class Sending:
-    """Sends through a transport and waits for the replies, in the order of the transmissions."""
+    """Sends through a transport and returns the replies in the order of the transmissions."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -61,12 +61,12 @@ class Sending:
     def _done(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
         self.batches.append(len(replies))
         for transmission, reply in replies:
-            self._awaited.pop(transmission.claim.delivery_id).set_result(reply)  # a second reply would be a KeyError
+            self._awaited.pop(transmission.claim.delivery_id).set_result(reply)  # a second reply would raise KeyError
 
 
 @asynccontextmanager
 async def sending_over_http(guard: AddressGuard | None = None, **options: object) -> AsyncIterator[Sending]:
-    """An open HTTP transport, by default one that may reach loopback addresses."""
+    """Open an HTTP transport. By default it may reach loopback addresses."""
     transport = HttpTransport(guard or AddressGuard(LOOPBACK), AnchoredClock(), **options)  # type: ignore[arg-type]
     try:
         yield Sending(transport)

@@ -1,4 +1,4 @@
-"""Shortcuts: what tests do with a store all the time, and takes more than one verb or value."""
+"""Shortcuts for common test operations on a store that take more than one method call or value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def call_name(verb: str, *args: Any) -> str:
-    """How tests name a call of the store: a verb that takes any kind of thing is named with the kind, as `find OrgKeys`."""
+    """The name of a store call in tests. Where a method accepts several kinds, it includes the kind: `find OrgKeys`."""
     match verb:
         case "get" | "get_many":
             return f"{verb} {args[0].__name__}"
@@ -41,14 +41,14 @@ async def put(
     entry: AuditEntry | None = None,
     limit: int | None = None,
 ) -> bool:
-    """Write one document, over the version that it has unless another one is given."""
+    """Write one document. By default, the expected version is the one that the document itself carries."""
     if version is None and not isinstance(document, WorkerEntry):
         version = getattr(document, "version", None)
     return await store.write([Put(document=document, expected_version=version, limit=limit)], entry)
 
 
 async def post(store: Store, messages: Sequence[OutboxMessage]) -> None:
-    """Put messages into the outbox. One for an unknown organization is posted by another, as a program could."""
+    """Put messages into the outbox. A known organization posts those of an unknown one, as a program could do."""
     known = {org.org_id for org in await store.find(None, Orgs())}
     poster = next((one.org_id for one in messages if one.org_id in known), next(iter(known)))
     assert await store.write_alerts(AlertWrite(org_id=poster, messages=tuple(messages)))
@@ -65,12 +65,12 @@ async def routing_version(store: Store) -> int:
 
 
 async def totals(store: Store, org_id: UUID | None = None) -> Figures:
-    """The figures of an organization since ever, or of all organizations."""
+    """The all-time figures of an organization or, without one, of all organizations."""
     return (await store.figures(org_id, [None]))[None]
 
 
 async def all_items(store: Store, org_id: UUID | None, query: PagedQuery[T], limit: int = 500) -> AsyncIterator[T]:
-    """Every item of a list, page by page."""
+    """Yield every item of a list, reading it page by page."""
     cursor: str | None = None
     while True:
         page = await store.page(org_id, query, cursor, limit)
@@ -82,7 +82,7 @@ async def all_items(store: Store, org_id: UUID | None, query: PagedQuery[T], lim
 
 
 async def count_states(store: Store) -> dict[DeliveryState, int]:
-    """How many deliveries are in each state, zeros too; those of deleted events are left out."""
+    """How many deliveries are in each state, zeros included. Deliveries of deleted events are not counted."""
     counts = dict.fromkeys(DeliveryState, 0)
     for org in await store.find(None, Orgs()):
         async for event in all_items(store, org.org_id, EventFilter()):

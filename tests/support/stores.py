@@ -1,11 +1,11 @@
-"""Which SQL stores a case runs on, and in which tier."""
+"""The SQL stores that a test case runs on, for each test tier."""
 
 from __future__ import annotations
 
 import pytest
 
 EACH_STORE = ("sqlite", "postgres")
-"""For cases that are about the database: both stores in `make test`."""
+"""For cases that test the database: both stores in `make test`."""
 
 EITHER_STORE = ("sqlite", pytest.param("postgres", marks=pytest.mark.full))
-"""For cases that are about something else: one store in `make test`, the other one in `make test-all` too."""
+"""For cases that test something else: only SQLite in `make test`, PostgreSQL too in `make test-all`."""

@@ -1,8 +1,8 @@
-"""Starts Python programs without the second of CPU that their imports take: forked from a process that has them loaded.
+"""Starts Python programs without the second of CPU that their imports take, by forking a process that has them loaded.
 
-What is forked is a process like any other: with its own memory, environment, folder, arguments and outputs; it gets
-signals, can be killed, and its exit code is its own. Only its imports are already done. Programs that are about starting
-itself (import times, `LD_PRELOAD`, strace) are started anew: with `subprocess`, or all of them with WARM_STARTS=0.
+A forked program is a normal process with its own memory, environment, folder, arguments and output. It receives
+signals, can be killed, and has its own exit code. Only its imports are already done. Tests of the start itself (import
+times, `LD_PRELOAD`, strace) use `subprocess` to start a new interpreter; WARM_STARTS=0 does that for all programs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def start_python(
     stderr: int | IO[bytes] | None = None,
     start_new_session: bool = False,
 ) -> Process:
-    """`python ARGUMENTS`, which begin with `-m module`, `-c code` or the name of a file."""
+    """Start `python ARGUMENTS`. The arguments begin with `-m module`, `-c code` or a file name."""
     environment = dict(os.environ if env is None else env)
     if not _can_be_warm(environment):
         return subprocess.Popen(
@@ -62,7 +62,7 @@ def run_python(
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
-    """The same to its end."""
+    """Run `python ARGUMENTS` until it exits, and return its result."""
     pipe = subprocess.PIPE
     process = start_python(arguments, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
     code, out, err = end_of(process, stdin)
@@ -70,7 +70,7 @@ def run_python(
 
 
 def end_of(process: Process, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
-    """The exit code of a process, and what it wrote until then to pipes that nobody else reads."""
+    """The exit code of a process, and what it wrote to pipes that nobody else reads."""
     said: dict[str, bytes] = {}
     readers = [
         threading.Thread(target=lambda name=name, stream=stream: said.__setitem__(name, stream.read()), daemon=True)
@@ -93,7 +93,7 @@ def end_of(process: Process, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
 
 
 class WarmProcess:
-    """As much of `subprocess.Popen` as tests use, for a process that is another one's child."""
+    """The part of `subprocess.Popen` that tests use, for a process that is a child of the warm process, not of ours."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class WarmProcess:
         self.send_signal(signal.SIGKILL)
 
     def _reached(self, stream: int | IO[bytes] | None, number: int, theirs: list[int]) -> IO[bytes] | None:
-        """Open what the process has as its standard stream of this number; ours is the other end, if it is a pipe."""
+        """Open the process's standard stream with this number. For a pipe, return our end."""
         if stream == subprocess.PIPE:
             reading, writing = os.pipe()
             theirs.append(reading if number == 0 else writing)
@@ -156,11 +156,11 @@ class WarmProcess:
             if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
                 line = self._line()
                 os.close(self._status)
-                self.returncode = int(line) if line else -signal.SIGKILL  # whoever would tell has been killed
+                self.returncode = int(line) if line else -signal.SIGKILL  # its reporter was killed
             return self.returncode
 
     def _line(self) -> str:
-        """A line that the warm process wrote, byte by byte: it may write the next one at any moment."""
+        """Read one line from the warm process, byte by byte, because the next line may follow at any moment."""
         line = b""
         while (byte := os.read(self._status, 1)) not in (b"", b"\n"):
             line += byte
@@ -180,12 +180,12 @@ def _can_be_warm(environment: Mapping[str, str]) -> bool:
 
 
 def _customised(path: str) -> bool:
-    """Whether something is to happen before the program begins."""
+    """Whether a sitecustomize.py would run before the program."""
     return any(Path(entry, "sitecustomize.py").exists() for entry in path.split(os.pathsep) if entry)
 
 
 class _Server:
-    """The process with everything loaded. It ends when this one does."""
+    """Our side of the warm process, which has all modules loaded and ends when this process ends."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -222,7 +222,7 @@ def _server() -> _Server:
 
 
 class _Warm:
-    """Forks a process for each request, and tells its number and its exit code."""
+    """Forks a process for each request, and reports its process id and exit code."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -234,7 +234,7 @@ class _Warm:
         signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
 
     def serve(self) -> dict[str, Any] | None:
-        """Until nobody asks any more; in each child, the request that it is to fulfil."""
+        """In the warm process, serve until no client is left. In each child, return the request to carry out."""
         while True:
             ready, _, _ = select.select([self._requests, self._woken], [], [])
             if self._woken in ready:
@@ -285,7 +285,7 @@ class _Warm:
 
 
 def _load() -> None:
-    """Everything that a program of ours loads sooner or later."""
+    """Import every module that our programs import sooner or later."""
     import importlib
     import pkgutil
 
@@ -305,7 +305,7 @@ def _load() -> None:
 
 
 def _obey(arguments: list[str]) -> None:
-    """What `python ARGUMENTS` does."""
+    """Do what `python ARGUMENTS` does."""
     import runpy
 
     first, *rest = arguments
@@ -327,14 +327,14 @@ def _obey(arguments: list[str]) -> None:
 def _main() -> None:
     _load()
     gc.collect()
-    gc.freeze()  # what is loaded is shared with all that are forked, unless the collector writes on it
+    gc.freeze()  # forked processes share the loaded modules, unless the garbage collector writes to them
     request = _Warm(socket.socket(fileno=int(sys.argv[1]))).serve()
     if request is not None:
         os._exit(_ended(request["arguments"]))
 
 
 def _ended(arguments: list[str]) -> int:
-    """The exit code of a program that has come to its end, but for taking down all that is loaded: that takes longest."""
+    """Run a program to its end and return its exit code. Skips the interpreter's teardown, which takes longest."""
     code = 0
     try:
         _obey(arguments)

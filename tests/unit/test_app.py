@@ -1,4 +1,4 @@
-"""The public surface of a Doorstep: small enough to hold in mind, and all of it documented."""
+"""The public interface of `Doorstep`: small enough to remember, and fully documented."""
 
 from __future__ import annotations
 

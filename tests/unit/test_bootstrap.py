@@ -1,4 +1,4 @@
-"""The bootstrap key: there from the first start, and revoked for good once it is revoked."""
+"""The bootstrap key: it exists from the first start, and once revoked it stays revoked."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_no_key_is_made_for_who_has_nobody_to_show_it_to_and_the_next_star
 def test_two_first_starts_with_the_same_process_number_agree_on_one_secret_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in two containers that share a volume: the other start happens between our look and our write."""
+    """As in two containers that share a volume, the other start happens between our read and our write."""
     settings = Settings(database_url=f"sqlite:///{tmp_path}/app.db")
     monkeypatch.setattr(os, "getpid", lambda: 1)
     made = bootstrap.new_secret_key

@@ -1,4 +1,4 @@
-"""The clock: it follows a store's time without ever letting a history read backwards."""
+"""The clock follows a store's time, but times in a history never go backwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many callers, few writes: each gets its own answer, and only after its write."""
+"""Coalescing: many callers share few writes, and each gets its own answer only after its write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from doorstep.errors import InvalidInput, Overloaded, StoreUnavailable
 
 
 class Writer:
-    """Writes when told; doubles what it writes."""
+    """Writes when the gate is open, and returns each item doubled."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -32,7 +32,7 @@ PLENTY = 1_000_000
 
 
 def coalescer(writer: Writer, batch_max: int = 100, queue_max: int = 1_000) -> Coalescer[int, int]:
-    """Limited by the number of events: as many as the item says."""
+    """Limited by the number of events; an item's absolute value is its number of events."""
     return Coalescer(
         writer.write,
         lambda item: Weight(max(1, abs(item)), 0),
@@ -42,7 +42,7 @@ def coalescer(writer: Writer, batch_max: int = 100, queue_max: int = 1_000) -> C
 
 
 def byte_coalescer(writer: Writer, batch_max: int = 100, queue_max: int = 1_000) -> Coalescer[int, int]:
-    """Limited by bytes: as many as the item says."""
+    """Limited by bytes; an item's absolute value is its size in bytes."""
     return Coalescer(
         writer.write,
         lambda item: Weight(1, abs(item)),

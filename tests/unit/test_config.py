@@ -1,4 +1,4 @@
-"""Settings: where they come from, and how a wrong one is refused."""
+"""Settings: where their values come from, and how invalid values are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from doorstep.errors import ConfigError
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, and an environment without a word about Doorstep."""
+    """An empty working folder, and an environment without Doorstep variables."""
     monkeypatch.chdir(tmp_path)
     for row in setting_rows():
         monkeypatch.delenv(row.variable, raising=False)

@@ -1,4 +1,4 @@
-"""What a program declares: checked where it stands, under names that nobody else has, before it is opened."""
+"""Declarations in a program: each is checked where it is made, before Doorstep is opened, and needs a unique name."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_an_endpoint_of_another_organization_cannot_feed_a_handler_by_nami
         await ds.send("pay", {})
         await until_delivered(ds, seen)
         (delivery,) = await ds.deliveries(A, stolen.event_id)
-        # It is left to a worker whose program has that handler for them.
+        # The delivery waits for a worker whose program has this handler for organization A.
         assert not await ds.attempts(A, delivery.delivery_id)
     assert [received.org_id for received in seen] == [DEFAULT_ORG]
 
@@ -155,7 +155,7 @@ async def test_a_handler_of_two_organizations_is_told_which_one_it_works_for(ds:
     assert {received.org_id for received in seen} == {A, B}
 
 
-# -- checked where it stands -------------------------------------------------------------------------------------------
+# -- checked where it is made ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_a_handler_of_two_organizations_is_told_which_one_it_works_for(ds:
         ({"policy": "no such"}, "handler 'ship': policy: "),
         ({"policy_by_event_type": {"a": [-1]}}, "handler 'ship': policy_by_event_type.a: delays must be"),
         ({"timeout": 3}, "handler 'ship': timeout: is not a setting of an endpoint"),
-        ({"memory_mb_max": 64}, "memory_mb_max of handler 'ship' needs a process"),
+        ({"memory_mb_max": 64}, "memory_mb_max of handler 'ship' only limits separate processes"),
     ],
 )
 def test_a_declaration_that_cannot_work_is_refused_at_once_with_the_handlers_name(

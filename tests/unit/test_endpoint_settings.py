@@ -1,4 +1,4 @@
-"""What can be set of an endpoint is declared in one place, and every part of the program knows all of it."""
+"""Endpoint settings are declared in one place, and every part of the program supports all of them."""
 
 from __future__ import annotations
 
@@ -60,4 +60,4 @@ def test_a_description_is_of_bounded_length_and_can_be_stored(text: str) -> None
 
 
 def ship(event: object) -> None:
-    """A handler."""
+    """Do nothing; this is the handler under test."""

@@ -1,4 +1,4 @@
-"""What handlers raise, whatever they put into it."""
+"""Exceptions that handlers raise accept arguments of other types, such as an exception or a header's text."""
 
 from __future__ import annotations
 

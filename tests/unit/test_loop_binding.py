@@ -1,4 +1,4 @@
-"""The event loop that a Doorstep is bound to: it is opened once, by the first caller, and moves only when nothing is disturbed."""
+"""The event loop to which a Doorstep is bound: the first call opens it, and it moves only if nothing is disturbed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ds() -> Doorstep:
 
 
 async def elsewhere(work: Callable[[], Coroutine[Any, Any, object]]) -> object:
-    """In an event loop of another thread."""
+    """Run the work in an event loop of another thread."""
     return await asyncio.to_thread(lambda: asyncio.run(work()))
 
 
@@ -72,7 +72,7 @@ async def test_only_who_asks_for_one_is_given_a_new_admin_key(ds: Doorstep) -> N
 
 
 class Stumbling(ReferenceStore):
-    """Fails to be read when it is opened for the first time."""
+    """A store whose first read after opening fails."""
 
     stumbles = True
     closed = 0
@@ -133,7 +133,7 @@ async def test_a_second_start_is_refused_and_the_first_goes_on(ds: Doorstep) -> 
     async with ds:
         worker = ds.components.worker
         for start in (ds.__aenter__, _as_async(ds.start)):
-            with pytest.raises(Conflict, match="this Doorstep delivers already"):
+            with pytest.raises(Conflict, match="this Doorstep is already delivering"):
                 await start()
         assert ds.components.worker is worker and ds.binding.is_open()
 
@@ -250,7 +250,7 @@ def elsewhere_of(ds: Doorstep) -> Callable[[Callable[[], Coroutine[Any, Any, obj
 async def test_a_call_that_finds_the_opening_closed_on_its_way_goes_on_in_the_next_one(
     ds: Doorstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store is closed between the look at where it is open and the arrival there."""
+    """The store is closed after the call has found its event loop, but before the call arrives there."""
     await ds.open()
     pin, run = ds.binding.pin(), Pin._run
 

@@ -1,4 +1,4 @@
-"""Secrets at rest: opened only by the same key, in the same place."""
+"""Secrets at rest can be opened only with the same key and in the same context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared answers: fresh, and asked for once."""
+"""Shared answers are fresh, and concurrent callers query the source once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from doorstep.coalesce import Shared
 
 
 class Source:
-    """Counts how often it is asked; answers when it is let."""
+    """Counts how often it is queried, and answers when the test allows it."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -39,7 +39,7 @@ async def test_an_answer_is_never_older_than_its_question() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert source.asked == 1
-    source.value = 1  # changed after the first question was put to the source
+    source.value = 1  # changed after the first query reached the source
     late = [asyncio.create_task(shared.ask("a", source.ask)) for _ in range(20)]
     await asyncio.sleep(0)
     source.let.set()

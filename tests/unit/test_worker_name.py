@@ -1,4 +1,4 @@
-"""A process has one name, under which it holds deliveries and tasks and is found in the log."""
+"""A process has one name, which identifies it as the holder of deliveries and tasks, and in the log."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_deliveries_tasks_and_the_log_have_the_same_name_of_a_process(monk
 
 
 def refuses(_: Received) -> None:
-    """So that somebody is to be told."""
+    """Fail permanently, so that the alerter has something to do."""
     raise Permanent("REJECTED", "No.")
 
 

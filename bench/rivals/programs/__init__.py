@@ -1,1 +1,1 @@
-"""One program for each contender: its job, and how it is sent."""
+"""One program for each queue. It defines the job and sends it."""

@@ -1,4 +1,4 @@
-"""Doorstep: one event a job, one handler, `doorstep worker --app`."""
+"""Doorstep: one event for each job, one handler, `doorstep worker --app`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The job that every contender runs: it makes a mark in a file that the race watches, and may take a while first.
+"""The job that every queue runs: it may sleep first, and then appends a mark to a file that the benchmark watches.
 
-Nothing here knows any of the queues: each program imports it beside its own library, in whichever environment it runs.
+This module does not depend on any queue. Each program imports it together with the library of its own queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import cache
 
 MARK = struct.Struct("<cI")
-"""`b` for begun (only where it takes a while) or `d` for done, and the job's number."""
+"""`b` for begun (only if the job sleeps) or `d` for done, and the job's number."""
 _PAYLOAD_BYTES = 500
 
 
@@ -28,7 +28,7 @@ def run(number: int, seconds: float) -> None:
 
 
 async def run_async(number: int, seconds: float) -> None:
-    """The same for an event loop."""
+    """The job as an async function."""
     if seconds:
         _mark(b"b", number)
         await asyncio.sleep(seconds)
@@ -36,7 +36,7 @@ async def run_async(number: int, seconds: float) -> None:
 
 
 def _mark(kind: bytes, number: int) -> None:
-    """One small append, which is atomic: several processes may share the file."""
+    """Append a mark. A small append is atomic, so several processes may share the file."""
     os.write(_marks(), MARK.pack(kind, number))
 
 
@@ -49,7 +49,7 @@ def _marks() -> int:
 
 
 def payloads(count: int, seconds: float) -> Iterator[dict[str, object]]:
-    """Arguments of so many jobs, about 500 bytes of JSON each."""
+    """The arguments of `count` jobs, about 500 bytes of JSON each."""
     for number in range(count):
         content: dict[str, object] = {"number": number, "seconds": seconds, "text": ""}
         content["text"] = "x" * (_PAYLOAD_BYTES - len(json.dumps(content)))
@@ -57,10 +57,10 @@ def payloads(count: int, seconds: float) -> Iterator[dict[str, object]]:
 
 
 def main(send: Callable[[int, float], None]) -> None:
-    """Send as many jobs as the command line says, each to take so many seconds."""
+    """Send jobs. The command line contains their number and the duration of each job in seconds."""
     send(int(sys.argv[1]), float(sys.argv[2]))
 
 
 def main_async(send: Callable[[int, float], Coroutine[None, None, None]]) -> None:
-    """The same for an event loop."""
+    """The same as `main`, for an async `send`."""
     asyncio.run(send(int(sys.argv[1]), float(sys.argv[2])))

@@ -1,4 +1,4 @@
-"""pgqueuer on PostgreSQL: `pgq run`, as its quick start has it."""
+"""pgqueuer on PostgreSQL: `pgq run`, as in its quick-start guide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""taskiq on Redis: the stream broker, the one that its documentation recommends because it acknowledges."""
+"""taskiq on Redis, with the stream broker, which its documentation recommends because it acknowledges messages."""
 
 from __future__ import annotations
 

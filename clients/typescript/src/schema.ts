@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Live
-         * @description Liveness: the process responds. The store is not checked, because a restart would not repair it.
+         * @description Liveness: the process responds. The store is not checked, because restarting this process would not repair the store.
          */
         get: operations["live"];
         put?: never;
@@ -53,7 +53,7 @@ export interface paths {
         };
         /**
          * Ready
-         * @description Readiness: the store responds too. If it does not, the response is a 503.
+         * @description Readiness: this process and its store respond. If the store does not, the response is a 503.
          */
         get: operations["ready"];
         put?: never;
@@ -73,7 +73,7 @@ export interface paths {
         };
         /**
          * List alert rules
-         * @description The rules in effect: the built-in rules, with your changes, and the rules of single endpoints.
+         * @description The rules in effect: the built-in rules with your changes, and the rules for individual endpoints.
          */
         get: operations["list_alert_rules"];
         put?: never;
@@ -100,7 +100,7 @@ export interface paths {
         post?: never;
         /**
          * Reset alert rule
-         * @description Reset a changed rule: the organization's rule, or the built-in one, applies again.
+         * @description Reset a changed rule, so that the organization's rule or the built-in rule applies again.
          */
         delete: operations["reset_alert_rule"];
         options?: never;
@@ -177,7 +177,7 @@ export interface paths {
         };
         /**
          * List audit
-         * @description The audit log: every action by people or programs that changed something, newest first.
+         * @description The audit log: every change made by a person or a program, newest first.
          */
         get: operations["list_audit"];
         put?: never;
@@ -197,7 +197,7 @@ export interface paths {
         };
         /**
          * List batches
-         * @description Batches, newest first, optionally only those with one status.
+         * @description Batches, newest first, optionally only batches with a given status.
          */
         get: operations["list_batches"];
         put?: never;
@@ -259,7 +259,7 @@ export interface paths {
         put?: never;
         /**
          * Resubmit batch
-         * @description Submit a FAILED batch again, at once and with the retry count reset.
+         * @description Submit a FAILED batch again immediately, with its retry count reset.
          */
         post: operations["resubmit_batch"];
         delete?: never;
@@ -485,7 +485,7 @@ export interface paths {
         };
         /**
          * List dead letters
-         * @description Deliveries that failed permanently, newest first; archived ones only on request.
+         * @description Deliveries that failed permanently, newest first. Archived ones are listed only with `status=archived`.
          */
         get: operations["list_dead_letters"];
         put?: never;
@@ -547,7 +547,7 @@ export interface paths {
         put?: never;
         /**
          * Bulk retry letters
-         * @description Retry many dead letters, in the background. With `canary`, one of each cause is retried first.
+         * @description Retry many dead letters, in the background. With `canary`, one dead letter of each cause is retried first.
          */
         post: operations["bulk_retry_letters"];
         delete?: never;
@@ -607,7 +607,7 @@ export interface paths {
         put?: never;
         /**
          * Resolve dead letter
-         * @description Mark a dead letter as resolved: it needs no delivery.
+         * @description Mark a dead letter as resolved: it no longer needs to be delivered.
          */
         post: operations["resolve_dead_letter"];
         delete?: never;
@@ -627,7 +627,7 @@ export interface paths {
         put?: never;
         /**
          * Retry dead letter
-         * @description Retry a dead letter in 5 seconds, with its retry count reset. A `payload` replaces the event's for this delivery.
+         * @description Retry a dead letter in 5 seconds, with its retry count reset. A `payload` replaces the event's payload for this delivery.
          */
         post: operations["retry_dead_letter"];
         delete?: never;
@@ -665,7 +665,7 @@ export interface paths {
         };
         /**
          * List attempts
-         * @description The attempt log of a delivery, oldest first. It is kept when a dead letter is deleted.
+         * @description The attempt log of a delivery, oldest first. The log is kept even when a dead letter is deleted.
          */
         get: operations["list_attempts"];
         put?: never;
@@ -685,7 +685,7 @@ export interface paths {
         };
         /**
          * List history
-         * @description Every change of its state, oldest first, starting with its acceptance.
+         * @description Every change of the delivery's state, oldest first, starting with its acceptance.
          */
         get: operations["list_history"];
         put?: never;
@@ -705,7 +705,7 @@ export interface paths {
         };
         /**
          * Read payload
-         * @description The exact bytes that are delivered: the event's payload, or the edited one.
+         * @description The exact bytes that are delivered: the event's payload, or the payload that an operator edited.
          */
         get: operations["read_payload"];
         put?: never;
@@ -839,7 +839,7 @@ export interface paths {
         put?: never;
         /**
          * Resume endpoint
-         * @description Resume an endpoint and deliver its backlog: all at once, at a limited rate, or without old events.
+         * @description Resume an endpoint and deliver its backlog, immediately or at a limited rate. Deliveries of old events can be skipped.
          */
         post: operations["resume_endpoint"];
         delete?: never;
@@ -859,7 +859,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate secret
-         * @description Create a new signing secret. Until the overlap ends, requests are signed with the old one too.
+         * @description Create a new signing secret. Until the overlap ends, requests are also signed with the old secret.
          */
         post: operations["rotate_secret"];
         delete?: never;
@@ -903,7 +903,7 @@ export interface paths {
         put?: never;
         /**
          * Send event
-         * @description Send an event, or a list of up to 1,000. A 202 means that it is durably stored, with one delivery for each matching endpoint. With the header `Idempotency-Key`, a repeated request gets the same response as the first.
+         * @description Send an event, or a list of up to 1,000 events. A 202 means that each event is durably stored, with one delivery for each matching endpoint. With the header `Idempotency-Key`, a repeated request gets the same response as the first.
          */
         post: operations["send_event"];
         delete?: never;
@@ -923,7 +923,7 @@ export interface paths {
         put?: never;
         /**
          * Send batch
-         * @description Send up to 1,000 events in one transaction. Returns one receipt for each, in the order sent.
+         * @description Send up to 1,000 events in one transaction. Returns one receipt for each event, in the order sent.
          */
         post: operations["send_batch"];
         delete?: never;
@@ -967,7 +967,7 @@ export interface paths {
         put?: never;
         /**
          * Acknowledge event
-         * @description Acknowledge an event from the inbox (role `operator`): it then counts as delivered. Repeating the request is harmless.
+         * @description Acknowledge an event from the inbox (role `operator`). The event then counts as delivered. Repeating the request is harmless.
          */
         post: operations["acknowledge_event"];
         delete?: never;
@@ -1007,7 +1007,7 @@ export interface paths {
         put?: never;
         /**
          * Replay event
-         * @description Send the same type, payload and metadata to one endpoint again, as a new event.
+         * @description Send the event's type, payload and metadata to one endpoint again, as a new event.
          */
         post: operations["replay_event"];
         delete?: never;
@@ -1065,7 +1065,7 @@ export interface paths {
         };
         /**
          * Read inbox
-         * @description Unacknowledged events that no endpoint receives, oldest first, with their payloads; or failed events, without payloads.
+         * @description Unacknowledged events that no endpoint receives, oldest first, with their payloads. With `status=failed`, failed events without their payloads.
          */
         get: operations["read_inbox"];
         put?: never;
@@ -1173,7 +1173,7 @@ export interface paths {
         };
         /**
          * List entities
-         * @description Entities, newest first; archived ones only on request.
+         * @description Entities, newest first. Archived ones are included only on request.
          */
         get: operations["list_entities"];
         put?: never;
@@ -1237,7 +1237,7 @@ export interface paths {
         };
         /**
          * Read entity history
-         * @description Every change of its status, oldest first.
+         * @description Every change of the entity's status, oldest first.
          */
         get: operations["read_entity_history"];
         put?: never;
@@ -1399,7 +1399,7 @@ export interface paths {
         put?: never;
         /**
          * Create sign in link
-         * @description Create a link that signs a browser in to the console with your key, once, within 30 minutes. It works only on the process that created it.
+         * @description Create a link that signs a browser in to the console with your key. The link works once, within 30 minutes, and only on the server process that created it.
          */
         post: operations["create_sign_in_link"];
         delete?: never;
@@ -1481,12 +1481,12 @@ export interface paths {
         };
         /**
          * Read default slo
-         * @description The default target. It applies to endpoints without their own.
+         * @description The default target. It applies to endpoints without a target of their own.
          */
         get: operations["read_default_slo"];
         /**
          * Change default slo
-         * @description Set the default target. It applies to endpoints without their own.
+         * @description Set the default target. It applies to endpoints without a target of their own.
          */
         put: operations["change_default_slo"];
         post?: never;
@@ -1505,7 +1505,7 @@ export interface paths {
         };
         /**
          * Read stats
-         * @description Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, also a report on that time; for an endpoint, 24 hours by default.
+         * @description Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, the response also contains a report on that time range or that endpoint. The default range for an endpoint is 24 hours.
          */
         get: operations["read_stats"];
         put?: never;
@@ -1646,7 +1646,7 @@ export interface components {
         };
         /**
          * AlertRulePage
-         * @description The whole list.
+         * @description All alert rules, on one page.
          */
         AlertRulePage: {
             alert_rules: components["schemas"]["AlertRule"][];
@@ -1713,7 +1713,7 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description Who did what, when, to which objects, with what result.
+         * @description An entry of the audit log: who did what to which objects, when, and with what result.
          */
         AuditEntry: {
             action: string;
@@ -1858,7 +1858,7 @@ export interface components {
         };
         /**
          * Burn
-         * @description How fast the error budget is used up: at 1 it lasts exactly 30 days. Null if no delivery ended.
+         * @description How fast the error budget is used up: at a rate of 1, it lasts exactly 30 days. Null if no delivery ended.
          */
         Burn: {
             one_hour: number | null;
@@ -1867,7 +1867,7 @@ export interface components {
         };
         /**
          * Canary
-         * @description The dead letter of a cause that is retried first.
+         * @description The dead letter that is retried first, to test whether its cause is resolved.
          */
         Canary: {
             cause: string;
@@ -1941,7 +1941,8 @@ export interface components {
         };
         /**
          * ChannelIn
-         * @description Where to send alerts. `email` needs a configured mail server; `apprise` needs the extra of that name.
+         * @description Where to send alerts. `email` needs a configured mail server; `apprise` needs the package extra of the same
+         *         name.
          */
         ChannelIn: {
             /** @default [] */
@@ -1957,7 +1958,7 @@ export interface components {
         };
         /**
          * ChannelPage
-         * @description The whole list.
+         * @description All channels, on one page.
          */
         ChannelPage: {
             channels: components["schemas"]["Channel"][];
@@ -2597,7 +2598,8 @@ export interface components {
         };
         /**
          * LetterRetryIn
-         * @description A retry of a dead letter. A payload given here is delivered from now on, instead of the event's payload.
+         * @description A retry of a dead letter. If a payload is given, this delivery uses it from now on instead of the event's
+         *         payload.
          */
         LetterRetryIn: {
             payload?: unknown;
@@ -2638,7 +2640,7 @@ export interface components {
         };
         /**
          * NewChannel
-         * @description The response to the creation of a channel. Only this response contains the signing secret of a webhook.
+         * @description The response to a request that creates a channel. Only this response contains the signing secret of a webhook.
          */
         NewChannel: {
             /** Format: uuid */
@@ -2665,8 +2667,8 @@ export interface components {
         };
         /**
          * NewEndpoint
-         * @description The response to the creation of an endpoint. Only this response contains the signing secret (with `v1a`, the
-         *         public key).
+         * @description The response to a request that creates an endpoint. Only this response contains the signing secret (with `v1a`,
+         *         the public key).
          */
         NewEndpoint: {
             batch: boolean;
@@ -2725,7 +2727,7 @@ export interface components {
         };
         /**
          * NewOrg
-         * @description A new organization and its first key, shown only once.
+         * @description A new organization and its first key, which is shown only once.
          */
         NewOrg: {
             admin_key: components["schemas"]["NewKey"];
@@ -2763,7 +2765,8 @@ export interface components {
         };
         /**
          * Pagination
-         * @description `cursor` requests the next page. A page may be short, even empty, and still have a next one.
+         * @description `cursor` requests the next page. A page may have fewer items than `limit`, or even none, although another page
+         *         follows.
          */
         Pagination: {
             cursor: string | null;
@@ -2909,7 +2912,7 @@ export interface components {
         };
         /**
          * Refused
-         * @description A delivery that was not changed, with its state, which is null if the delivery no longer exists.
+         * @description A delivery that was not changed. Its state is null if the delivery no longer exists.
          */
         Refused: {
             /** Format: uuid */
@@ -2952,7 +2955,7 @@ export interface components {
         };
         /**
          * Report
-         * @description A time range in equal steps: the first begins at `since`, the last is still running.
+         * @description A time range in equal steps. The first step begins at `since`; the last step is still running.
          */
         Report: {
             /** @enum {string} */
@@ -2967,7 +2970,7 @@ export interface components {
         };
         /**
          * ResumeIn
-         * @description How to deliver the backlog: all at once or at a limited rate, optionally without old events.
+         * @description How to deliver the backlog: immediately or at a limited rate, optionally without old events.
          */
         ResumeIn: {
             drain_per_second?: number | null;
@@ -3010,8 +3013,8 @@ export interface components {
         };
         /**
          * RotatedSecret
-         * @description The new signing secret (with `v1a`, the public key), shown only once. Requests are signed with the old one too,
-         *         until it expires.
+         * @description The new signing secret (with `v1a`, the public key), shown only once. Until the old secret expires, requests are
+         *         also signed with it.
          */
         RotatedSecret: {
             /** Format: uuid */
@@ -3021,8 +3024,8 @@ export interface components {
         };
         /**
          * Series
-         * @description One number for each step, oldest first. With `endpoint_id`, `events` and `statuses` are null, because an event may
-         *         go to several endpoints.
+         * @description The figures of each step, oldest step first. With `endpoint_id`, `events` and `statuses` are null, because an
+         *         event may go to several endpoints.
          */
         Series: {
             attempts: components["schemas"]["AttemptSeries"];
@@ -3062,8 +3065,8 @@ export interface components {
         };
         /**
          * SilenceIn
-         * @description A period in which alerts are listed but nobody is notified. It must end in the future, after `from_at`, and
-         *         within 366 days.
+         * @description A period in which alerts are listed but nobody is notified. It must end in the future, after `from_at`, and no
+         *         later than 366 days from now.
          */
         SilenceIn: {
             endpoint_id?: string | null;
@@ -3076,7 +3079,7 @@ export interface components {
         };
         /**
          * SilencePage
-         * @description The whole list.
+         * @description All silences, on one page.
          */
         SilencePage: {
             pagination: components["schemas"]["CountedPagination"];
@@ -3176,8 +3179,8 @@ export interface components {
         };
         /**
          * TestSent
-         * @description A test message was sent. Read the channel after a moment: `last_test` says whether the message arrived, and
-         *         `last_error` why not.
+         * @description A test message was sent. Read the channel after a moment: `last_test` shows whether the message arrived and, if
+         *         it did not, `last_error` shows why.
          */
         TestSent: {
             /** Format: uuid */
@@ -3187,7 +3190,7 @@ export interface components {
         };
         /**
          * TimeBucket
-         * @description The number of deliveries that took at most this long, but longer than the previous bucket.
+         * @description The number of deliveries that took at most `seconds`, but more than the previous bucket's bound.
          */
         TimeBucket: {
             deliveries: number;
@@ -3195,7 +3198,7 @@ export interface components {
         };
         /**
          * TimeSeries
-         * @description Times to delivery in seconds; null for steps in which nothing was delivered.
+         * @description The time to delivery in seconds; null for intervals in which nothing was delivered.
          */
         TimeSeries: {
             p50: (number | null)[];
@@ -3214,7 +3217,7 @@ export interface components {
         };
         /**
          * Transition
-         * @description One change of a delivery's state. The first change, its acceptance, has no old state.
+         * @description One change of a delivery's state. The first change is the acceptance of the delivery, which has no old state.
          */
         Transition: {
             /** Format: date-time */
@@ -3227,7 +3230,7 @@ export interface components {
         };
         /**
          * Worker
-         * @description A process that delivers. The values are as of its last heartbeat; it sends one every 10 seconds.
+         * @description A process that delivers events. The values are from its last heartbeat; it sends one every 10 seconds.
          */
         Worker: {
             handlers: string[];
@@ -4471,7 +4474,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The same key with the same event within 24 hours stores nothing new. */
+                /** @description If you send the same event with the same key again within 24 hours, nothing new is stored. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -4492,7 +4495,7 @@ export interface operations {
                     "application/json": components["schemas"]["Receipt"] | components["schemas"]["Receipts"];
                 };
             };
-            /** @description Stored, except for those with the verdict `conflict`: their idempotency key was used before with another event */
+            /** @description Stored, except for events with the verdict `conflict`: their idempotency key was used before for another event */
             207: {
                 headers: {
                     [name: string]: unknown;
@@ -4525,7 +4528,7 @@ export interface operations {
                     "application/json": components["schemas"]["Receipts"];
                 };
             };
-            /** @description Stored, except for those with the verdict `conflict`: their idempotency key was used before with another event */
+            /** @description Stored, except for events with the verdict `conflict`: their idempotency key was used before for another event */
             207: {
                 headers: {
                     [name: string]: unknown;

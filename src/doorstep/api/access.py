@@ -18,7 +18,8 @@ _P = Permission
 
 
 class Access(NamedTuple):
-    """The permission that a route needs, and whether it can respond with 409, or with 404 without an id in its path."""
+    """The permission that a route needs, and whether it can respond with a 409. `not_found` marks a route that can
+    respond with a 404 although its path contains no id."""
 
     permission: Permission
     conflict: bool = False
@@ -129,7 +130,8 @@ def check(key: ApiKey, access: Access) -> None:
 
 _ANY = "*"
 _ID_PLACES = (3, 5)
-"""The indexes of the ids in `/v1/events/{event_id}/status` and `/v1/pipelines/{pipeline}/entities/{entity_id}`."""
+"""The positions of ids in a path that is split at `/`, for example in `/v1/events/{event_id}/status` and
+`/v1/pipelines/{pipeline}/entities/{entity_id}`."""
 
 
 def methods_of(path: str) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ async def list_orgs(query: ListQuery, request: ApiRequest) -> schemas.OrgPage:
 
 
 def _page_of(items: Sequence[T], ids: Sequence[UUID], query: ListQuery) -> tuple[Sequence[T], CountedPagination]:
-    """A page of a list that is held in memory and never shrinks. The cursor is the id of the previous page's last item."""
+    """A page of an in-memory list, which must never shrink. The cursor is the id of the previous page's last item."""
     positions = {str(one): position for position, one in enumerate(ids)}
     if query.cursor is not None and query.cursor not in positions:
         raise InvalidInput("cursor", UNKNOWN_CURSOR)
@@ -72,15 +72,15 @@ def _page_of(items: Sequence[T], ids: Sequence[UUID], query: ListQuery) -> tuple
 
 @routes.get("/audit", tags=["audit"])
 async def list_audit(query: schemas.AuditQuery, request: ApiRequest) -> schemas.AuditPage:
-    """The audit log: every action by people or programs that changed something, newest first."""
+    """The audit log: every change made by a person or a program, newest first."""
     page = await request.reader.audit(request.org_id, query.actor, query.action, query.cursor, query.limit)
     return schemas.AuditPage(shapes(schemas.AuditEntry, page.items), pagination=position(page, query.limit))
 
 
 @routes.post("/sign-in-links", status=201, tags=["console"])
 async def create_sign_in_link(request: ApiRequest) -> schemas.SignInLink:
-    """Create a link that signs a browser in to the console with your key, once, within 30 minutes. It works only on
-    the process that created it."""
+    """Create a link that signs a browser in to the console with your key. The link works once, within 30 minutes, and
+    only on the server process that created it."""
     if not request.doorstep.settings.console:
         raise Conflict("the console is turned off; set DOORSTEP_CONSOLE=true to turn it on")
     path = request.http.app.state.links.new(request.key)

@@ -55,7 +55,7 @@ async def acknowledge_alert(alert_id: UUID, request: ApiRequest, body: ReasonIn 
 
 @routes.get("/alert-rules")
 async def list_alert_rules(request: ApiRequest) -> schemas.AlertRulePage:
-    """The rules in effect: the built-in rules, with your changes, and the rules of single endpoints."""
+    """The rules in effect: the built-in rules with your changes, and the rules for individual endpoints."""
     return whole(schemas.AlertRulePage, all_of(_rule_shown, await request.components.alerts.rules(request.org_id)))
 
 
@@ -69,7 +69,7 @@ async def set_alert_rule(body: schemas.AlertRuleIn, request: ApiRequest) -> sche
 
 @routes.delete("/alert-rules/{alert_rule_id}")
 async def reset_alert_rule(alert_rule_id: UUID, request: ApiRequest) -> None:
-    """Reset a changed rule: the organization's rule, or the built-in one, applies again."""
+    """Reset a changed rule, so that the organization's rule or the built-in rule applies again."""
     await request.components.alerts.reset_rule(request.org_id, alert_rule_id, request.actor)
 
 

@@ -80,7 +80,7 @@ async def bulk_skip(body: schemas.BulkQueueIn, request: ApiRequest) -> Response:
 
 @routes.post("/dead-letters/bulk-retry", tags=["dead letters"], **_STARTED)
 async def bulk_retry_letters(body: schemas.BulkRetryIn, request: ApiRequest) -> Response:
-    """Retry many dead letters, in the background. With `canary`, one of each cause is retried first."""
+    """Retry many dead letters, in the background. With `canary`, one dead letter of each cause is retried first."""
     return await _begin(BulkKind.RETRY, body, letter_selection(body), request, canary=body.canary)
 
 
@@ -155,7 +155,8 @@ def replay_selection(body: schemas.ReplayIn) -> Selection:
 
 
 def _chosen(body: schemas.BulkIn, chosen: msgspec.Struct | None) -> tuple[UUID, ...] | None:
-    """The ids, if any. Exactly one kind of selection is required, so that nobody selects everything by accident."""
+    """The selected ids, if the selection is by id. Exactly one kind of selection is required, so that nobody selects
+    everything by accident."""
     if body.all is False:
         raise InvalidInput("all", "must be true")
     ways = (body.delivery_ids is not None, _has_fields(chosen), body.all is not None)

@@ -28,9 +28,10 @@ A = TypeVar("A")
 SMALL_BODY_BYTES_MAX = 256 * 1024
 """The limit for bodies without an event: endpoints, policies, filters."""
 OVERHEAD_BYTES = 64 * 1024
-"""The allowance for the rest of a request with a payload: names, metadata, endpoint ids."""
+"""The allowance for everything in a request besides the payload: names, metadata, endpoint ids."""
 _DISCARD_BYTES_MAX = 16 * 1024 * 1024
-"""An oversized body up to this size is read and discarded, so that the sender can read the response."""
+"""If a body is larger than allowed, but not larger than this, it is read and discarded, so that the sender can read the
+response."""
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
@@ -74,7 +75,7 @@ async def body_of(request: Request, decoder: msgspec.json.Decoder[T], bytes_max:
 
 
 def query_of(request: Request, kind: type[S]) -> S:
-    """The query parameters. They are converted from text, but more strictly than msgspec would."""
+    """The query parameters. They are converted from text, but more strictly than msgspec would convert them."""
     texts: dict[str, Any] = dict(request.query_params)
     for name in times_in(kind).intersection(texts):
         texts[name] = _time(texts[name], name)
@@ -166,7 +167,8 @@ def _conversion(hint: Any) -> Callable[[Any], Any] | None:
 class _WholeSecond(datetime):
     """A time without a fraction of a second. msgspec omits zero microseconds, but our times always include them.
 
-    As a subclass, it is encoded by our hook. That costs a few microseconds, for one time in a million.
+    msgspec calls our hook for this class, because it is a subclass of datetime. The hook takes a few microseconds, but
+    only one timestamp in a million needs it.
     """
 
 
@@ -175,7 +177,7 @@ _WHOLE_EPOCH = _WholeSecond(1970, 1, 1, tzinfo=UTC)
 
 
 def time(instant: Instant) -> datetime:
-    """An instant as a datetime for responses. (`timedelta` takes 0.5 µs with positional arguments, else 1 µs.)"""
+    """An instant as a datetime for responses. (`timedelta` takes 0.5 µs with positional arguments, otherwise 1 µs.)"""
     return (_EPOCH if instant % SECOND else _WHOLE_EPOCH) + timedelta(0, 0, instant)
 
 
@@ -197,7 +199,8 @@ def answer(content: object, status: int = 200) -> Response:
 
 
 def as_it_is(content: bytes) -> msgspec.Raw:
-    """The bytes unchanged if they are JSON. Other bytes, which programs can send through the library, become a text."""
+    """The bytes unchanged if they are JSON. Other bytes, which programs can send through the library, become a JSON
+    string."""
     if content == b"{}":
         return _EMPTY
     try:

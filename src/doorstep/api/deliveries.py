@@ -41,14 +41,14 @@ async def read_delivery(delivery_id: UUID, request: ApiRequest) -> schemas.Deliv
 
 @delivery_routes.get("/{delivery_id}/payload", more={200: _ANY_JSON})
 async def read_payload(delivery_id: UUID, request: ApiRequest) -> Response:
-    """The exact bytes that are delivered: the event's payload, or the edited one."""
+    """The exact bytes that are delivered: the event's payload, or the payload that an operator edited."""
     payload = await request.reader.payload(request.org_id, delivery_id)
     return Response(bytes(as_it_is(payload)), media_type="application/json")
 
 
 @delivery_routes.get("/{delivery_id}/attempts")
 async def list_attempts(delivery_id: UUID, request: ApiRequest) -> schemas.AttemptPage:
-    """The attempt log of a delivery, oldest first. It is kept when a dead letter is deleted."""
+    """The attempt log of a delivery, oldest first. The log is kept even when a dead letter is deleted."""
     await request.reader.delivery(request.org_id, delivery_id)
     attempts = await request.reader.attempts(request.org_id, delivery_id)
     return whole(schemas.AttemptPage, all_of(attempt_shown, attempts))
@@ -56,7 +56,7 @@ async def list_attempts(delivery_id: UUID, request: ApiRequest) -> schemas.Attem
 
 @delivery_routes.get("/{delivery_id}/history")
 async def list_history(delivery_id: UUID, request: ApiRequest) -> schemas.HistoryPage:
-    """Every change of its state, oldest first, starting with its acceptance."""
+    """Every change of the delivery's state, oldest first, starting with its acceptance."""
     await request.reader.delivery(request.org_id, delivery_id)
     history = await request.reader.history(request.org_id, delivery_id)
     return whole(schemas.HistoryPage, shapes(schemas.Transition, history))
@@ -85,7 +85,7 @@ async def skip_delivery(delivery_id: UUID, request: ApiRequest, body: ReasonIn =
 
 @dead_letter_routes.get()
 async def list_dead_letters(query: schemas.LettersQuery, request: ApiRequest) -> schemas.DeadLetterPage:
-    """Deliveries that failed permanently, newest first; archived ones only on request."""
+    """Deliveries that failed permanently, newest first. Archived ones are listed only with `status=archived`."""
     filter = letters_from(query)
     page, count = await request.reader.dead_letters(request.org_id, filter, query.cursor, query.limit)
     described = await request.reader.described(request.org_id, page.items)
@@ -105,7 +105,7 @@ async def list_groups(query: schemas.LettersQuery, request: ApiRequest) -> schem
 async def retry_dead_letter(
     delivery_id: UUID, request: ApiRequest, body: schemas.LetterRetryIn = _NOTHING_ELSE
 ) -> schemas.Delivery:
-    """Retry a dead letter in 5 seconds, with its retry count reset. A `payload` replaces the event's for this
+    """Retry a dead letter in 5 seconds, with its retry count reset. A `payload` replaces the event's payload for this
     delivery."""
     payload = bytes(body.payload) or None  # empty if the field was omitted; JSON null is a payload
     return await _act(ActionKind.RETRY, delivery_id, request, DEAD_STATES, body.reason, payload)
@@ -113,7 +113,7 @@ async def retry_dead_letter(
 
 @dead_letter_routes.post("/{delivery_id}/resolve")
 async def resolve_dead_letter(delivery_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
-    """Mark a dead letter as resolved: it needs no delivery."""
+    """Mark a dead letter as resolved: it no longer needs to be delivered."""
     return await _act(ActionKind.RESOLVE, delivery_id, request, DEAD_STATES, body.reason)
 
 

@@ -75,7 +75,8 @@ async def pause_endpoint(endpoint_id: UUID, request: ApiRequest, body: ReasonIn 
 async def resume_endpoint(
     endpoint_id: UUID, request: ApiRequest, body: schemas.ResumeIn = _AT_ONCE
 ) -> schemas.Endpoint:
-    """Resume an endpoint and deliver its backlog: all at once, at a limited rate, or without old events."""
+    """Resume an endpoint and deliver its backlog, immediately or at a limited rate. Deliveries of old events can be
+    skipped."""
     return endpoint_shown(
         await request.components.endpoints.resume(
             request.org_id,
@@ -105,7 +106,7 @@ async def test_endpoint(endpoint_id: UUID, request: ApiRequest, body: TestIn = _
 async def rotate_secret(
     endpoint_id: UUID, request: ApiRequest, body: schemas.RotateIn = _A_DAY
 ) -> schemas.RotatedSecret:
-    """Create a new signing secret. Until the overlap ends, requests are signed with the old one too."""
+    """Create a new signing secret. Until the overlap ends, requests are also signed with the old secret."""
     rotated = await request.components.endpoints.rotate(
         request.org_id, endpoint_id, request.actor, body.overlap_seconds, body.signing
     )
@@ -140,7 +141,7 @@ _DEFAULTS = EndpointForm(name="")
 
 
 def _in_the_model(value: Any) -> Any:
-    """Convert a shape into the model's value. Other values are the same in both."""
+    """Convert a shape of the API into the corresponding value of the model. Other values are returned unchanged."""
     match value:
         case schemas.Policy():
             return RetryPolicy(**structs.asdict(value))

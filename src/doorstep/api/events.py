@@ -61,8 +61,8 @@ async def delete_event(event_id: UUID, request: ApiRequest) -> None:
 
 @event_routes.post("/{event_id}/ack")
 async def acknowledge_event(event_id: UUID, request: ApiRequest) -> schemas.Acknowledged:
-    """Acknowledge an event from the inbox (role `operator`): it then counts as delivered. Repeating the request is
-    harmless."""
+    """Acknowledge an event from the inbox (role `operator`). The event then counts as delivered. Repeating the request
+    is harmless."""
     await request.components.events.acknowledge(request.org_id, event_id, request.actor)
     return schemas.Acknowledged(event_id, "delivered")
 
@@ -82,7 +82,7 @@ async def cancel_event(event_id: UUID, request: ApiRequest, body: ReasonIn = _NO
 
 @event_routes.post("/{event_id}/replay", status=202)
 async def replay_event(event_id: UUID, body: schemas.ReplayEventIn, request: ApiRequest) -> schemas.Receipt:
-    """Send the same type, payload and metadata to one endpoint again, as a new event."""
+    """Send the event's type, payload and metadata to one endpoint again, as a new event."""
     receipt = await request.components.events.replay(request.org_id, event_id, body.endpoint_id, request.actor)
     return receipt_shown(receipt)
 
@@ -122,8 +122,8 @@ async def list_events(request: ApiRequest) -> Response:
 
 @event_routes.plain("GET", "/v1/inbox", schemas.InboxPage, query=schemas.InboxQuery)
 async def read_inbox(request: ApiRequest) -> Response:
-    """Unacknowledged events that no endpoint receives, oldest first, with their payloads; or failed events, without
-    payloads."""
+    """Unacknowledged events that no endpoint receives, oldest first, with their payloads. With `status=failed`, failed
+    events without their payloads."""
     query = query_of(request.http, schemas.InboxQuery)
     question = (request.org_id, query.status, query.cursor, query.limit)
     # All consumers of an inbox poll its first page, so concurrent requests share one read and one encoding.
@@ -144,7 +144,7 @@ async def _inbox(request: ApiRequest, query: schemas.InboxQuery) -> bytes:
 
 @batch_routes.get()
 async def list_batches(query: schemas.BatchesQuery, request: ApiRequest) -> schemas.BatchPage:
-    """Batches, newest first, optionally only those with one status."""
+    """Batches, newest first, optionally only batches with a given status."""
     status = None if query.status is None else batches.BatchStatus(query.status)
     page = await request.doorstep.batches.list(
         status, query.event_type, cursor=query.cursor, limit=query.limit, org_id=request.org_id
@@ -167,7 +167,7 @@ async def list_submissions(batch_id: UUID, request: ApiRequest) -> schemas.Submi
 
 @batch_routes.post("/{batch_id}/resubmit", status=202)
 async def resubmit_batch(batch_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Batch:
-    """Submit a FAILED batch again, at once and with the retry count reset."""
+    """Submit a FAILED batch again immediately, with its retry count reset."""
     return _batch_shown(
         await request.doorstep.batches.resubmit(batch_id, request.actor, body.reason, org_id=request.org_id)
     )

@@ -1,4 +1,5 @@
-"""Examples for the OpenAPI document, assembled from the shapes with one realistic value for each field name."""
+"""Examples for the OpenAPI document. They are assembled from the shapes, with one realistic value for each field
+name."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ def add_examples(described: Json) -> None:
 
 
 def example_of(schema: Json, components: Json, name: str = "") -> Any:
-    """A value that matches the schema. Objects have only required fields; in responses, all fields are required."""
+    """A value that matches the schema. Objects contain only their required fields. In a response, every field is
+    required, so its example is complete."""
     if "$ref" in schema:
         component = schema["$ref"].rpartition("/")[2]
         return REQUESTS[component] if component in REQUESTS else example_of(components[component], components, name)

@@ -26,22 +26,23 @@ _event_decoder = msgspec.json.Decoder(EventIn)
 _list_decoder = msgspec.json.Decoder(list[EventIn])
 _batch_decoder = msgspec.json.Decoder(BatchIn)
 _MIXED = (
-    "Stored, except for those with the verdict `conflict`: their idempotency key was used before with another event"
+    "Stored, except for events with the verdict `conflict`: their idempotency key was used before for another event"
 )
 _STORED: dict[str, Any] = {"status": 202, "more": {207: (Receipts, _MIXED)}}
 _IDEMPOTENCY_KEY: dict[str, Any] = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "The same key with the same event within 24 hours stores nothing new.",
+    "description": "If you send the same event with the same key again within 24 hours, nothing new is stored.",
     "schema": {"type": "string", **KEY_RULES},
 }
 
 
 @routes.plain("POST", "/v1/events", Receipt | Receipts, body=EventIn | Events, headers=(_IDEMPOTENCY_KEY,), **_STORED)
 async def send_event(request: ApiRequest) -> Response:
-    """Send an event, or a list of up to 1,000. A 202 means that it is durably stored, with one delivery for each
-    matching endpoint. With the header `Idempotency-Key`, a repeated request gets the same response as the first."""
+    """Send an event, or a list of up to 1,000 events. A 202 means that each event is durably stored, with one delivery
+    for each matching endpoint. With the header `Idempotency-Key`, a repeated request gets the same response as the
+    first."""
     body = await read_body(request.http, request.doorstep.settings.payload_bytes_max + OVERHEAD_BYTES)
     if body.lstrip()[:1] == b"[":
         return await _store_batch(request, body)
@@ -54,7 +55,7 @@ async def send_event(request: ApiRequest) -> Response:
 
 @routes.plain("POST", "/v1/events/batch", Receipts, body=BatchIn | Events, **_STORED)
 async def send_batch(request: ApiRequest) -> Response:
-    """Send up to 1,000 events in one transaction. Returns one receipt for each, in the order sent."""
+    """Send up to 1,000 events in one transaction. Returns one receipt for each event, in the order sent."""
     return await _store_batch(request, await read_body(request.http, request.doorstep.settings.batch_bytes_max))
 
 
@@ -97,7 +98,7 @@ def receipt_shown(receipt: model.Receipt) -> Receipt:
 
 
 def _header_key(request: Request, event: EventIn) -> str | None:
-    """The idempotency key from the header. If the body has one too, both must be equal."""
+    """The idempotency key from the header. If the body also contains a key, both must be equal."""
     given = request.headers.get("idempotency-key")
     check_key("Idempotency-Key", given)
     if given is not None and event.idempotency_key not in (None, given):
@@ -106,7 +107,7 @@ def _header_key(request: Request, event: EventIn) -> str | None:
 
 
 def _decode_events(body: bytes) -> list[EventIn]:
-    """Decode a list of events, or an object with the list as `events`."""
+    """Decode a list of events, or an object that has the list in its field `events`."""
     try:
         if body.lstrip()[:1] == b"[":
             return decode(_list_decoder, body)

@@ -67,18 +67,18 @@ class Frame:
 
 
 def correlation_id(request: Request) -> str:
-    """The correlation id of the request. An event that it sends keeps the id through every retry."""
+    """The correlation id of the request. The events that the request sends keep it through every retry."""
     return str(request.scope["correlation_id"])
 
 
 def trace_of(request: Request) -> str | None:
-    """The trace context of this request. Malformed headers are ignored, as the W3C specifies."""
+    """The trace context of this request. Malformed headers are ignored, as the W3C specification requires."""
     given = request.headers.get("traceparent")
     return None if given is None else incoming(given, request.headers.get("tracestate"))
 
 
 class _Answer:
-    """Sends the response with the correlation id, and remembers whether it has started."""
+    """Sends the response with the correlation id, and remembers whether the response has started."""
 
     def __init__(self, send: Send, correlation_id: str) -> None:
         self._send = send
@@ -116,15 +116,15 @@ _POSSIBLE_KEY = re.compile(r"[!-~]{8,256}")
 _IPV6_NETWORK = 64
 """The prefix length of a client's network. An IPv6 client has so many addresses that only its network identifies it."""
 _BURST_SECONDS = 2.0
-"""The size of a burst: after a pause, a client may send this many seconds' worth of requests at once."""
+"""The size of a burst: after a pause, a client may send as many requests at once as the rate allows in this time."""
 _BUCKETS_MAX = 10_000
 
 
 class Authentication:
-    """Rejects every request to /v1 without a valid key, so that strangers do not even learn which paths exist.
+    """Rejects every request to /v1 that has no valid key, so that strangers do not even learn which paths exist.
 
-    `failures` limits requests without a valid key by client address. It does not affect valid keys from the same
-    address, because many clients may share one proxy.
+    `failures` limits the rate of requests without a valid key, per client address. It does not affect requests with a
+    valid key from the same address, which may come from other clients behind the same proxy.
     """
 
     def __init__(self, app: ASGIApp, authenticate: Authenticate, requests: Throttle, failures: Throttle) -> None:

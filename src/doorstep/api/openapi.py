@@ -91,7 +91,8 @@ def _operation(route: Operation, schemas: Json) -> Json:
 
 
 def _response(kind: Any, schemas: Json) -> Json:
-    """The description of a response, from a shape, a shape with its meaning, None, or a complete description."""
+    """Describe a response. `kind` is a shape, a tuple of a shape and its meaning, None for no content, or a complete
+    description."""
     if isinstance(kind, dict):
         return kind
     shape, meaning = kind if isinstance(kind, tuple) else (kind, "Success")
@@ -115,8 +116,8 @@ def _schema(kind: Any, schemas: Json) -> Json:
 
 
 def _tidy(schema: Any) -> Any:
-    """Remove redundant entries: a null default, an empty list of required fields. Objects allow no additional fields,
-    so that tests detect undocumented ones (clients ignore unknown fields)."""
+    """Remove redundant entries: a null default, an empty list of required fields. Forbid additional fields in objects,
+    so that tests detect undocumented fields (clients ignore unknown fields)."""
     if isinstance(schema, list):
         return [_tidy(part) for part in schema]
     if not isinstance(schema, dict):

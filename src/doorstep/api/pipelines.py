@@ -1,4 +1,5 @@
-"""Pipelines: list, retry, approve, reject and delete entities, in this API or in an application with these routes."""
+"""Pipelines: list, retry, approve, reject and delete entities, in this API or in an application that mounts these
+routes."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ async def list_pipelines(request: ApiRequest) -> PipelinePage:
 
 @routes.get("/{pipeline}/entities")
 async def list_entities(pipeline: str, query: EntitiesQuery, request: ApiRequest) -> EntityPage:
-    """Entities, newest first; archived ones only on request."""
+    """Entities, newest first. Archived ones are included only on request."""
     page = await _named(pipeline, request).list(
         query.status, archived=query.archived, cursor=query.cursor, limit=query.limit
     )
@@ -67,7 +68,7 @@ async def read_entity(pipeline: str, entity_id: str, request: ApiRequest) -> Ent
 
 @routes.get("/{pipeline}/entities/{entity_id}/history")
 async def read_entity_history(pipeline: str, entity_id: str, request: ApiRequest) -> EntityHistoryPage:
-    """Every change of its status, oldest first."""
+    """Every change of the entity's status, oldest first."""
     return whole(EntityHistoryPage, shapes(EntityChange, await _named(pipeline, request).history(entity_id)))
 
 
@@ -101,11 +102,12 @@ async def delete_entity(pipeline: str, entity_id: str, request: ApiRequest) -> N
 # -- mounted in an application -----------------------------------------------------------------------------------
 
 Actor = Callable[[Request], str]
-"""A function of the application that returns the actor for the audit log from a request."""
+"""A function, supplied by the application, that determines the actor of a request for the audit log."""
 
 
 class _ProblemRoute(APIRoute):
-    """Responds to Doorstep's errors and to invalid requests with a problem. The application handles other errors."""
+    """Responds to Doorstep's errors and to invalid requests with a problem document. The application handles other
+    errors."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
@@ -124,7 +126,7 @@ def router(pipeline: program.Pipeline, *, actor: Actor = lambda _: "application"
 
         application.include_router(router(protocols), prefix="/protocols", dependencies=[Depends(signed_in)])
 
-    Ids are named after the pipeline (`protocol_id`), and so is the list (`protocols`).
+    In responses, the id field (`protocol_id`) and the list field (`protocols`) are named after the pipeline.
     """
     routes = APIRouter(route_class=_ProblemRoute, tags=[pipeline.name])
 
@@ -135,7 +137,7 @@ def router(pipeline: program.Pipeline, *, actor: Actor = lambda _: "application"
 
     @routes.get("/", name=f"list_{pipeline.plural}", openapi_extra=inline(query=EntitiesQuery))
     async def list_entities(request: Request) -> Response:
-        """Entities, newest first; archived ones only on request."""
+        """Entities, newest first. Archived ones are included only on request."""
         query = query_of(request, EntitiesQuery)
         page = await pipeline.list(query.status, archived=query.archived, cursor=query.cursor, limit=query.limit)
         return answer({pipeline.plural: all_of(shown, page.items), "pagination": position(page, query.limit)})
@@ -147,7 +149,7 @@ def router(pipeline: program.Pipeline, *, actor: Actor = lambda _: "application"
 
     @routes.get("/{entity_id}/history", name=f"read_{pipeline.name}_history")
     async def read_history(entity_id: str) -> Response:
-        """Every change of its status, oldest first."""
+        """Every change of the entity's status, oldest first."""
         return answer(whole(EntityHistoryPage, shapes(EntityChange, await pipeline.history(entity_id))))
 
     @routes.post("/{entity_id}/retry", name=f"retry_{pipeline.name}", openapi_extra=inline(body=ReasonIn))
@@ -159,15 +161,15 @@ def router(pipeline: program.Pipeline, *, actor: Actor = lambda _: "application"
 
     @routes.post("/{entity_id}/approve", name=f"approve_{pipeline.name}", openapi_extra=inline(body=ApprovalIn))
     async def approve_entity(entity_id: str, request: Request) -> Response:
-        """Approve an entity that is waiting at a gate. If it is not waiting, or at another gate, the response is a
-        409."""
+        """Approve an entity that is waiting at a gate. If it is not waiting at a gate, or is waiting at another gate,
+        the response is a 409."""
         body = await _body(request, ApprovalIn)
         return answer(shown(await pipeline.approve(entity_id, actor(request), gate=body.gate)))
 
     @routes.post("/{entity_id}/reject", name=f"reject_{pipeline.name}", openapi_extra=inline(body=RejectionIn))
     async def reject_entity(entity_id: str, request: Request) -> Response:
-        """Reject an entity that is waiting at a gate; it becomes a dead letter. If it is not waiting, or at another
-        gate, the response is a 409."""
+        """Reject an entity that is waiting at a gate; it becomes a dead letter. If it is not waiting at a gate, or is
+        waiting at another gate, the response is a 409."""
         body = await _body(request, RejectionIn)
         return answer(shown(await pipeline.reject(entity_id, actor(request), body.reason, gate=body.gate)))
 
@@ -193,5 +195,5 @@ def _pipeline_shown(pipeline: program.Pipeline) -> Pipeline:
 
 
 def _retry_queued(entity: model.Entity) -> dict[str, str]:
-    """The response to a retry; the id is named after the pipeline."""
+    """The response to a retry; its id field is named after the pipeline."""
     return {"status": "retry_queued", f"{entity.pipeline}_id": entity.entity_id}

@@ -1,4 +1,5 @@
-"""Every error that the API responds with, as `application/problem+json`. Each is worded once, here."""
+"""Every error that the API responds with, as `application/problem+json`. The text of each error is defined once,
+here."""
 
 from __future__ import annotations
 
@@ -48,12 +49,13 @@ class Problem(_Row, Enum):
         return f"urn:doorstep:problem:{self.name.lower()}"
 
     def body(self, detail: str) -> dict[str, object]:
-        """The body of a response, without errors in fields."""
+        """The body of a response, without field errors."""
         return {"type": self.urn, "title": self.title, "status": self.status, "detail": detail}
 
 
 class Refusal(HTTPException):
-    """Raised by a route to respond with a problem. (An HTTPException, because frameworks do not intercept those.)"""
+    """Raised by a route to respond with a problem. It is an HTTPException, because the framework passes such
+    exceptions to the registered handler and does not log them as errors."""
 
     def __init__(
         self,
@@ -135,7 +137,8 @@ _UNREADABLE = {"Invalid UUID": "must be a UUID", "Invalid RFC3339 encoded dateti
 
 
 def from_msgspec(sentence: str, kind: Any = None) -> FieldProblem:
-    """Convert an msgspec error into a field's path and a message. `kind` is the expected shape; it has the choices."""
+    """Convert an msgspec error into the path of a field and a message. `kind` is the expected type; the message takes
+    the allowed values from it."""
     at = _AT.search(sentence)
     path, rest = (at[1], sentence[: at.start()]) if at else ("", sentence)
     shown = path.replace("[...]", "")
@@ -177,7 +180,7 @@ def _type_names(types: Iterable[str]) -> str:
 
 
 def _forms_at(kind: Any, path: str) -> Iterator[Any]:
-    """The possible types of the field at a path, and the `extra` of its Meta."""
+    """The possible types of the field at a path, and the `extra` dictionaries from its annotations."""
     kinds = [kind]
     for part in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
         kinds = [inner for outer in kinds for form in _forms(outer) for inner in _inside(form, part)]

@@ -64,7 +64,7 @@ class Operation(NamedTuple):
     query: type[msgspec.Struct] | None = None
     ids: Mapping[str, Any] = MappingProxyType({})
     more: Mapping[int, Any] = MappingProxyType({})
-    """Other responses by status: a shape, or its JSON description."""
+    """Other responses, by status. Each is a shape, or its JSON description."""
     headers: tuple[dict[str, Any], ...] = ()
     """Header parameters, as JSON."""
 
@@ -75,7 +75,7 @@ class Operation(NamedTuple):
 
 
 class Routes:
-    """A group of routes. Public ones need no key."""
+    """A group of routes. Public routes need no key."""
 
     def __init__(self, prefix: str, *tags: str, is_open: bool = False) -> None:
         self._prefix = prefix
@@ -99,8 +99,9 @@ class Routes:
         return partial(self._declare, "DELETE", path, status=204, **options)
 
     def plain(self, method: str, path: str, answers: Any, status: int = 200, **more: Any) -> Callable[[R], R]:
-        """A busy route that parses its request and encodes its response itself. Parsing by signature would take a third
-        of its time. `more` has the other fields of its Operation."""
+        """Declare a frequently used route. Its function parses the request and encodes the response itself, because
+        parsing by signature would take a third of the route's time. `more` contains the other fields of the
+        Operation."""
 
         def declare(function: R) -> R:
             name, about = function.__name__, _about(function)
@@ -129,7 +130,8 @@ class Routes:
         answers: Any = None,
         more: dict[int, Any] | None = None,
     ) -> R:
-        """With `payload`, the body may be as large as an event. `answers` is the shape, if a Response is returned."""
+        """With `payload`, the body may be as large as an event. `answers` is the shape of the response, if the function
+        returns a Response."""
         signature = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)
         body = hints.get("body")

@@ -37,8 +37,8 @@ routes = Routes("/v1")
 
 @routes.get("/stats", tags=["stats"])
 async def read_stats(query: schemas.StatsQuery, request: ApiRequest) -> schemas.Stats:
-    """Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, also a report on
-    that time; for an endpoint, 24 hours by default."""
+    """Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, the response also
+    contains a report on that time range or that endpoint. The default range for an endpoint is 24 hours."""
     report, stats = await asyncio.gather(_reported(query, request), request.reader.stats(request.org_id))
     return _stats_shown(stats, report)
 
@@ -59,13 +59,13 @@ async def list_slo(query: ListQuery, request: ApiRequest) -> schemas.EndpointSlo
 
 @routes.get("/slo/default", tags=["stats"])
 async def read_default_slo(request: ApiRequest) -> Slo:
-    """The default target. It applies to endpoints without their own."""
+    """The default target. It applies to endpoints without a target of their own."""
     return shape(Slo, await request.components.reporter.default_slo(request.org_id))
 
 
 @routes.put("/slo/default", tags=["stats"])
 async def change_default_slo(body: SloIn, request: ApiRequest) -> Slo:
-    """Set the default target. It applies to endpoints without their own."""
+    """Set the default target. It applies to endpoints without a target of their own."""
     reporter = request.components.reporter
     return shape(Slo, await reporter.set_default_slo(request.org_id, Target(**structs.asdict(body)), request.actor))
 
@@ -210,13 +210,14 @@ _TEXT: dict[str, Any] = {
 
 @health_routes.get("/healthz")
 async def live() -> Health:
-    """Liveness: the process responds. The store is not checked, because a restart would not repair it."""
+    """Liveness: the process responds. The store is not checked, because restarting this process would not repair the
+    store."""
     return Health("ok")
 
 
 @health_routes.get("/readyz")
 async def ready(doorstep: Doorstep) -> Health:
-    """Readiness: the store responds too. If it does not, the response is a 503."""
+    """Readiness: this process and its store respond. If the store does not, the response is a 503."""
     await doorstep.components.check_store()
     return Health("ok")
 

@@ -32,7 +32,7 @@ _AUDIT = columns("at actor action result", spare="reason subjects")
 
 @remote(keys, "list")
 def list_keys(session: Session, paging: Paging) -> None:
-    """List the organization's keys. The keys themselves are stored nowhere."""
+    """List the organization's keys. Only a prefix and a hash of each key are stored, not the key itself."""
     session.show_page(paging.fetch(session.client.keys.page), "keys", _KEYS, "There are no keys.")
 
 
@@ -41,7 +41,7 @@ def create_key(
     session: Session,
     name: Annotated[str, typer.Argument(help="What it is for.")],
     role: Annotated[RoleName, typer.Option("--role", help="What it may do.")],
-    expires: Annotated[datetime | None, option("--expires", "TIME", "When it stops working.", Future)] = None,
+    expires: Annotated[datetime | None, option("--expires", "TIME", "When the key stops working.", Future)] = None,
 ) -> None:
     """Create a key.
 
@@ -57,7 +57,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id; `keys list` shows it.")],
     yes: Yes = False,
 ) -> None:
-    """Revoke a key. It stops working at once."""
+    """Revoke a key. It stops working immediately."""
     session.output.confirm(f"Revoke key {key_id}?", yes)
     session.client.keys.revoke(key_id)
     session.output.line({"key_id": key_id, "revoked": True}, f"{key_id}  revoked")
@@ -70,7 +70,7 @@ def list_orgs(session: Session, paging: Paging) -> None:
 
 
 @remote(orgs, "create")
-def create_org(session: Session, name: Annotated[str, typer.Argument(help="Its name.")]) -> None:
+def create_org(session: Session, name: Annotated[str, typer.Argument(help="The organization's name.")]) -> None:
     """Create an organization with its first admin key."""
     created = session.client.orgs.create(name)
     if session.output.as_json:
@@ -97,7 +97,7 @@ def console(
     session: Session,
     open_it: Annotated[bool, typer.Option("--open", help="Also open it in this machine's browser.")] = False,
 ) -> None:
-    """Print a link that signs you in to the console with your key; valid once, for 30 minutes."""
+    """Print a link that signs you in to the console with your key; it works once, within 30 minutes."""
     link = session.client.sign_in_links.create()
     url = session.url.rstrip("/") + link.path
     session.output.line({"url": url, "expires_at": link.expires_at}, url)
@@ -163,7 +163,7 @@ _RULES = columns(
 
 @remote(rules, "list")
 def list_rules(session: Session) -> None:
-    """List the rules in effect: built-in rules as they are or as changed, and rules of single endpoints."""
+    """List the rules in effect: the built-in rules, with your changes, and the rules of individual endpoints."""
     session.show_page(session.client.alert_rules.page(), "alert_rules", _RULES, "There are no rules.")
 
 
@@ -200,7 +200,7 @@ def set_rule(session: Session, rule: Annotated[RuleName, typer.Argument(help="Th
 def reset(
     session: Session, alert_rule_id: Annotated[str, typer.Argument(help="The rule's id; `alert-rules list` shows it.")]
 ) -> None:
-    """Undo a change, so that the organization's rule or the built-in one applies again."""
+    """Undo a rule change, so that the organization's rule or the built-in rule applies again."""
     session.client.alert_rules.reset(alert_rule_id)
     session.output.line({"alert_rule_id": alert_rule_id, "reset": True}, f"{alert_rule_id}  reset")
 
@@ -220,12 +220,14 @@ def list_silences(session: Session) -> None:
 def create_silence(
     session: Session,
     until: Annotated[datetime, option("--until", "TIME", "When it ends.", Future)],
-    begin: Annotated[datetime | None, option("--from", "TIME", "When it begins. [default: now]", Future)] = None,
+    begin: Annotated[
+        datetime | None, option("--from", "TIME", "When the silence begins. [default: now]", Future)
+    ] = None,
     endpoint: OfEndpoint = None,
     rule: OfRule = None,
     reason: Reason = None,
 ) -> None:
-    """Suppress notifications of alerts until a time, from now on or from a later time.
+    """Suppress alert notifications until a given time, starting now or at a later time.
 
     Example: `doorstep silences create --until 2h --endpoint shop --reason "planned work"`
     """
@@ -264,7 +266,7 @@ def show_channel(session: Session, channel_id: ChannelId) -> None:
 @remote(channels)
 def create(
     session: Session,
-    name: Annotated[str, typer.Argument(help="Its name.")],
+    name: Annotated[str, typer.Argument(help="The channel's name.")],
     kind: Annotated[ChannelKindName, typer.Option("--kind", help="The kind of channel.")],
     target: Annotated[str, option("--to", "TARGET", "A URL, or e-mail addresses separated by commas.")],
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Only alerts of this rule; repeatable.")] = None,
@@ -294,14 +296,14 @@ def create(
 
 @remote(channels)
 def test(session: Session, channel_id: ChannelId) -> None:
-    """Send a test message. `channels show` tells whether it arrived."""
+    """Send a test message. `channels show` shows whether it arrived."""
     sent = session.client.channels.test(channel_id)
     session.output.line(sent, f"{channel_id}  a test message is on its way")
 
 
 @remote(channels)
 def resume(session: Session, channel_id: ChannelId) -> None:
-    """Send to the channel again, after it was disabled because its target was gone or had failed for days."""
+    """Resume a channel that Doorstep disabled because its target was gone or had failed for days."""
     resumed = session.client.channels.resume(channel_id)
     session.output.line(resumed, f"{channel_id}  {resumed.state}")
 

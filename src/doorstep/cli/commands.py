@@ -1,8 +1,8 @@
 """How commands are declared, run and ended.
 
 A command is a function. `remote` gives it a Session and the options of all commands that talk to a server (--url, --key,
---json); `local` gives it an Output and --json. Every error is reported as one sentence on standard error and an exit
-code. Scripts rely on the exit codes, so there are few, and each has one meaning. Users never see a traceback, unless
+--json); `local` gives it an Output and --json. Every error is reported as an exit code and one sentence on standard
+error. Scripts rely on the exit codes, so there are few, and each has one meaning. Users never see a traceback, unless
 the log level is `debug`.
 """
 
@@ -117,7 +117,7 @@ class Session(NamedTuple):
         return find_endpoint(self.client, id_or_name)
 
     def endpoint_id(self, id_or_name: str | None) -> str | None:
-        """The endpoint id for a filter. Ids are not looked up, so that filters work for deleted endpoints too."""
+        """The endpoint id for a filter. Only names are looked up: an id may belong to a deleted endpoint."""
         if id_or_name is None or _is_id(id_or_name):
             return id_or_name
         return str(self.endpoint(id_or_name).endpoint_id)
@@ -190,7 +190,8 @@ def _declare(group: typer.Typer, name: str | None, function: F, shared: Any) -> 
 # -- the server --------------------------------------------------------------------------------------------
 
 _TRIES = 3
-"""Enough for a brief network error, but not for a restart of the server, because a person is waiting for the result."""
+"""How many times a request is tried. This outlasts a brief network error but not a restart of the server, because a
+person is waiting for the result."""
 _TIMEOUT_SECONDS = 10.0
 PAGE_MAX = 200
 """The maximum page size of every list in the API."""
@@ -237,7 +238,7 @@ class Paging(NamedTuple):
     cursor: Cursor = None
 
     def fetch(self, read_page: Callable[..., Page[T]], **filters: Any) -> Page[T]:
-        """Up to `limit` rows of a list. Reads on after a short or empty page, because that need not be the last one."""
+        """Up to `limit` rows of a list. A short or empty page need not be the last page, so reading continues."""
         from doorstep.client import Page
 
         items: list[T] = []

@@ -1,4 +1,4 @@
-"""`doorstep doctor`: checks the machine and the installation, and says what to do about each problem."""
+"""`doorstep doctor`: checks the machine and the installation, and prints a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -77,13 +77,14 @@ def _parts(error: DoorstepError, remedy: str = "") -> tuple[str, str]:
 _GIB = 1024**3
 _FREE_BYTES_MIN = _GIB // 2
 _FSYNC_SECONDS_MAX = 0.05
-"""Every commit waits for an fsync. If that takes 50 ms, every sender waits at least that long."""
+"""An fsync that takes longer than this is reported as a problem: every commit waits for an fsync, so every sender waits
+at least that long."""
 _FSYNCS = 7
 _REMOTE_DATA = "the data is not on this machine"
 
 
 def disk_space(folder: Path | None, free_bytes_min: int = _FREE_BYTES_MIN) -> Finding:
-    """Whether there is enough free disk space. If the disk is full, new events are rejected."""
+    """Checks whether there is enough free disk space. If the disk is full, new events are rejected."""
     if folder is None:
         return ok("disk space", _REMOTE_DATA)
     free = shutil.disk_usage(_existing(folder)).free
@@ -94,7 +95,7 @@ def disk_space(folder: Path | None, free_bytes_min: int = _FREE_BYTES_MIN) -> Fi
 
 
 def disk_speed(folder: Path | None, fsync_seconds_max: float = _FSYNC_SECONDS_MAX) -> Finding:
-    """How long an fsync takes."""
+    """Checks how long an fsync takes."""
     if folder is None:
         return ok("disk speed", _REMOTE_DATA)
     try:
@@ -108,7 +109,7 @@ def disk_speed(folder: Path | None, fsync_seconds_max: float = _FSYNC_SECONDS_MA
 
 
 def port(host: str, number: int, is_doorstep: Callable[[], bool]) -> Finding:
-    """Whether `doorstep serve` can listen on this port, or already does."""
+    """Checks whether `doorstep serve` can listen on this port, or already does."""
     try:
         listener(host, number).close()
     except DoorstepError as error:
@@ -145,14 +146,14 @@ _REJECTED_MAX = 100
 
 
 def settings_finding(given: Settings) -> Finding:
-    """Where the settings come from. They have already been validated when they were read."""
+    """Reports where the settings come from. Reading them has already validated them."""
     count = len(given.model_fields_set & {row.name for row in setting_rows()})
     file = f"{TOML_FILE} was read" if Path(TOML_FILE).exists() else f"there is no {TOML_FILE}"
     return ok("settings", f"{count} of {len(list(setting_rows()))} set, the others have their defaults; {file}")
 
 
 async def database_finding(given: Settings, store: Store) -> Finding:
-    """Whether the database can be opened and its tables match this version."""
+    """Checks whether the database can be opened and whether its tables match this version."""
     try:
         with naming_database(given):
             await store.open()
@@ -162,7 +163,7 @@ async def database_finding(given: Settings, store: Store) -> Finding:
 
 
 async def clock_finding(store: Store) -> Finding:
-    """Whether this machine and the database agree on the time: receivers reject signatures that are minutes old."""
+    """Checks that this machine and the database agree on the time. Receivers reject signatures that are minutes old."""
     if not store.features.many_machines:
         return ok("clock", "the database uses this machine's clock")
     before = time.time()
@@ -175,7 +176,7 @@ async def clock_finding(store: Store) -> Finding:
 
 
 async def outbox_finding(store: Store) -> Finding:
-    """Whether the outbox has rejected messages."""
+    """Checks whether the outbox contains rejected messages."""
     rejected = await store.find(None, RejectedMessages(limit=_REJECTED_MAX + 1))
     if not rejected:
         return ok("outbox", "no messages were rejected")
@@ -189,7 +190,7 @@ async def outbox_finding(store: Store) -> Finding:
 
 
 def secret_key_finding(given: Settings, endpoints: Sequence[Endpoint]) -> Finding:
-    """Whether the secret key exists and decrypts the endpoints' secrets."""
+    """Checks whether the secret key exists and can decrypt the endpoints' secrets."""
     file = key_path(given)
     sealed = [endpoint for endpoint in endpoints if endpoint.secrets]
     if given.secret_key is None and file is not None:
@@ -213,7 +214,7 @@ def secret_key_finding(given: Settings, endpoints: Sequence[Endpoint]) -> Findin
 
 
 async def reachability(endpoint: Endpoint, guard: AddressGuard) -> Finding:
-    """Whether the endpoint accepts connections, if the address guard allows them."""
+    """Checks whether the address guard allows the endpoint's address, and whether the endpoint accepts connections."""
     if endpoint.url is None:
         return ok("endpoint", f"{endpoint.name}: {endpoint.destination.description}, which needs no connection")
     why = await asyncio.to_thread(why_unreachable, endpoint.url, guard, _CONNECT_SECONDS)
@@ -256,7 +257,7 @@ async def _check(database_url: str | None) -> AsyncIterator[Finding]:
         settings = settings_from(database_url=database_url)
         store = store_from_url(pinned(settings).database_url)
     except ConfigError as error:
-        found, remedy = _parts(error)
+        found, remedy = _parts(error, "correct the settings")
         yield problem("settings", found, f"{remedy}; the other checks need the settings")
         return
     yield settings_finding(settings)

@@ -58,7 +58,7 @@ def _code_mapping(text: str) -> tuple[str, str]:
 
 
 def _target(text: str) -> dict[str, float]:
-    """Parse `99.9%,30s,1h`: success rate, 95th percentile of the time to delivery, maximum age of waiting events."""
+    """Parse `99.9%,30s,1h`: the success rate, the 95th percentile of the time to delivery, and the maximum wait."""
     success, *durations = text.split(",")
     if len(durations) not in (1, 2):
         raise ValueError(f"a target is a share and one or two durations, such as 99.9%,30s,1h, got {text!r}")
@@ -113,7 +113,7 @@ _KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "percent": (Any, {"parser": option_parser(_target)}),
     "destination": (Any, {"parser": option_parser(destination)}),
 }
-"""For each kind of input, the type of its option and the parser of its text. One option sets a whole target."""
+"""For each kind of input, the type of its option and the parser for the option's text. A whole target is one option."""
 
 
 def _options() -> Any:
@@ -134,10 +134,11 @@ def _parameter(one: Input) -> str:
 
 
 class Fields(_options()):  # type: ignore[misc]
-    """The options that `create` and `update` share. They come from the table of an endpoint's inputs."""
+    """The options that `create` and `update` share, generated from the table of an endpoint's inputs."""
 
     def given(self, current_circuit: Mapping[str, Any] = MappingProxyType({}), **more: object) -> dict[str, Any]:
-        """The given fields, with their API names. A circuit is set as a whole; `current_circuit` completes it."""
+        """The given fields, with their API names. The API replaces a circuit's settings as a whole, so those not given
+        come from `current_circuit`."""
         plain = {name: value for name, value in self._asdict().items() if not name.startswith("circuit_")}
         rules = without_none({"failures_max": self.circuit_failures_max, "open_seconds": self.circuit_open_seconds})
         plain["headers"] = dict(self.headers) if self.headers else None
@@ -229,7 +230,7 @@ def create(
 
 @remote(endpoints)
 def show(session: Session, endpoint: EndpointArgument) -> None:
-    """Show an endpoint, without its secret and the values of its headers."""
+    """Show an endpoint, but not its secret or the values of its headers."""
     session.output.answer(session.endpoint(endpoint))
 
 
@@ -242,7 +243,7 @@ def update(
     target: Annotated[str | None, option("--target", "URL", "The URL to deliver to.")] = None,
     reset: Reset = None,
 ) -> None:
-    """Change the given fields, and only those.
+    """Change the fields that are given as options. All other fields stay as they are.
 
     Example: `doorstep endpoints update shop --policy 5s,1m,10m --reset rate_per_second`
     """
@@ -262,7 +263,7 @@ def delete(session: Session, endpoint: EndpointArgument, yes: Yes = False) -> No
 
 @remote(endpoints)
 def pause(session: Session, endpoint: EndpointArgument, reason: Reason = None) -> None:
-    """Hold its deliveries until it is resumed. None are lost."""
+    """Pause an endpoint: hold its deliveries until it is resumed. None are lost."""
     done = session.client.endpoints.pause(session.endpoint(endpoint).endpoint_id, reason=reason)
     session.output.line(done, f"{done.name}  {done.state}")
 
@@ -271,12 +272,12 @@ def pause(session: Session, endpoint: EndpointArgument, reason: Reason = None) -
 def resume(
     session: Session,
     endpoint: EndpointArgument,
-    drain: Annotated[float | None, option("--drain", "N", "Send at most N of the held deliveries a second.")] = None,
+    drain: Annotated[float | None, option("--drain", "N", "Send at most N held deliveries per second.")] = None,
     skip_before: Annotated[
         datetime | None, option("--skip-before", "TIME", "Skip events accepted before this time.", Past)
     ] = None,
 ) -> None:
-    """Resume deliveries: all at once, at a limited rate, or without old events.
+    """Resume an endpoint, and send its held deliveries; options limit the rate or skip old events.
 
     Example: `doorstep endpoints resume shop --drain 20 --skip-before 1d`
     """
@@ -289,10 +290,12 @@ def resume(
 def test(
     session: Session,
     endpoint: EndpointArgument,
-    event_type: Annotated[str | None, option("--type", "TYPE", "Its event type. [default: doorstep.test]")] = None,
+    event_type: Annotated[
+        str | None, option("--type", "TYPE", "The type of the test event. [default: doorstep.test]")
+    ] = None,
     payload: Annotated[str | None, option("--payload", "PAYLOAD", "JSON, @file, or - for standard input.")] = None,
 ) -> None:
-    """Send a test event, like any other event."""
+    """Send a test event to an endpoint. It is delivered like any other event."""
     found = session.endpoint(endpoint)
     content = None if payload is None else read_payload("--payload", payload)
     receipt = session.client.endpoints.test(found.endpoint_id, event_type=event_type, payload=content)
@@ -310,7 +313,7 @@ def rotate_secret(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Create a new signing secret, shown only once. For a while, requests are signed with both."""
+    """Create a new signing secret, shown only once. For a while, requests are signed with the old secret too."""
     found = session.endpoint(endpoint)
     session.output.confirm(f"Rotate the secret of {found.name}?", yes)
     session.output.answer(session.client.endpoints.rotate_secret(found.endpoint_id, overlap_seconds=overlap))
@@ -318,7 +321,7 @@ def rotate_secret(
 
 @remote(endpoints)
 def circuit(session: Session, endpoint: EndpointArgument) -> None:
-    """Show its circuit (closed, open or half-open) and how it got there."""
+    """Show the state of an endpoint's circuit (closed, open or half-open), and its recent changes."""
     found = session.client.endpoints.circuit(session.endpoint(endpoint).endpoint_id)
     session.output.answer(found, columns("state failures until"))
     session.output.listing(None, found.history, _CIRCUIT_HISTORY, "It has never opened.")

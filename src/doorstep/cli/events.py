@@ -34,7 +34,9 @@ batches = typer.Typer()
 
 # -- send and status ---------------------------------------------------------------------------------------
 
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait until it is delivered or has failed (exit code 1).")]
+Wait = Annotated[
+    bool, typer.Option("--wait", "-w", help="Wait until the event is delivered, or has failed (exit code 1).")
+]
 Timeout = Annotated[float, option("--timeout", "SPAN", "How long --wait waits at most.", DurationSeconds)]
 _TIMEOUT: Any = "30s"
 """A string, because the option's parser is also applied to the default."""
@@ -48,12 +50,14 @@ def send(
         str, typer.Argument(help="JSON, or @file, or - for standard input; delivered byte for byte.")
     ] = "-",
     endpoint: Annotated[
-        list[str] | None, option("--endpoint", "ENDPOINT", "Only to this endpoint, by id or name; repeatable.")
+        list[str] | None, option("--endpoint", "ENDPOINT", "Deliver only to this endpoint, by id or name; repeatable.")
     ] = None,
     at: Annotated[
         datetime | None, option("--at", "TIME", "Do not deliver before this time, or this long from now: 1h.", Future)
     ] = None,
-    expires: Annotated[datetime | None, option("--expires", "TIME", "Do not try after this time.", Future)] = None,
+    expires: Annotated[
+        datetime | None, option("--expires", "TIME", "Do not attempt delivery after this time.", Future)
+    ] = None,
     ordering_key: Annotated[
         str | None, option("--ordering-key", "KEY", "Deliver events with the same key in order.")
     ] = None,
@@ -99,7 +103,7 @@ def status(session: Session, event_id: EventId, wait: Wait = False, timeout: Tim
 
 
 def _wait(session: Session, event_id: str, timeout: float) -> int:
-    """Wait, then print the last status seen. The exit code is 1 if the event was not delivered in time."""
+    """Wait for the event, then print its last known status. The exit code is 1 if it was not delivered in time."""
     from doorstep.client import WaitEnded
 
     try:
@@ -157,14 +161,14 @@ def show(session: Session, event_id: EventId) -> None:
 
 @remote(events)
 def retry(session: Session, event_id: EventId, reason: Reason = None) -> None:
-    """Retry its failed and waiting deliveries now."""
+    """Retry an event: its failed and waiting deliveries are retried now."""
     done = session.client.events.retry(event_id, reason=reason)
     session.output.line(done, f"{len(done.retried)} retried, {len(done.refused)} refused")
 
 
 @remote(events)
 def cancel(session: Session, event_id: EventId, reason: Reason = None, yes: Yes = False) -> None:
-    """Cancel its waiting deliveries."""
+    """Cancel an event's waiting deliveries."""
     session.output.confirm(f"Cancel the waiting deliveries of event {event_id}?", yes)
     done = session.client.events.cancel(event_id, reason=reason)
     session.output.line(done, f"{len(done.cancelled)} cancelled, {len(done.refused)} refused")
@@ -176,7 +180,7 @@ def replay(
     event_id: EventId,
     endpoint: Annotated[str, option("--endpoint", "ENDPOINT", "The endpoint to send it to, by id or name.")],
 ) -> None:
-    """Send it again, as a new event, to one endpoint."""
+    """Send an event to one endpoint again, as a new event."""
     receipt = session.client.events.replay(event_id, str(session.endpoint_id(endpoint)))
     session.output.line(receipt, f"{receipt.event_id}  {receipt.status}")
 
@@ -217,7 +221,7 @@ def ack(session: Session, event_id: EventId) -> None:
 
 def _attempt_reason(attempt: Any) -> str:
     """Why an attempt failed, and whether its result came too late to count."""
-    return (attempt.error_reason or "") + (" (late: it changed nothing)" if attempt.late else "")
+    return (attempt.error_reason or "") + (" (late: the result changed nothing)" if attempt.late else "")
 
 
 DeliveryId = Annotated[str, typer.Argument(help="The delivery's id.")]
@@ -240,14 +244,14 @@ def show_delivery(session: Session, delivery_id: DeliveryId) -> None:
 
 @remote(deliveries, "attempts")
 def list_attempts(session: Session, delivery_id: DeliveryId) -> None:
-    """Show its attempt log: every attempt with its response or error. With --json, also headers and bodies."""
+    """Show a delivery's attempt log: every attempt with its response or error. With --json, also headers and bodies."""
     page = session.client.deliveries.attempts(delivery_id)
     session.show_page(page, "attempts", _ATTEMPTS, "There were no attempts yet.")
 
 
 @remote(deliveries, "history")
 def delivery_history(session: Session, delivery_id: DeliveryId) -> None:
-    """Show its history, one transition on each line."""
+    """Show a delivery's history, one transition per line."""
     page = session.client.deliveries.history(delivery_id)
     session.show_page(page, "history", _DELIVERY_HISTORY, "It has no history.")
 
@@ -256,7 +260,7 @@ def delivery_history(session: Session, delivery_id: DeliveryId) -> None:
 
 Pipeline = Annotated[str, typer.Argument(help="The pipeline's name.")]
 EntityId = Annotated[str, typer.Argument(help="The entity's id.")]
-Gate = Annotated[str | None, option("--gate", "GATE", "Only if it waits at this gate. [default: any gate]")]
+Gate = Annotated[str | None, option("--gate", "GATE", "Only if the entity waits at this gate. [default: any gate]")]
 
 _PIPELINES = columns("pipeline statuses gates", pipeline="name")
 _ENTITIES = columns("entity_id status since error_reason", spare="created_at", since="changed_at")
@@ -295,7 +299,7 @@ def show_entity(session: Session, pipeline: Pipeline, entity_id: EntityId) -> No
 
 @remote(pipelines)
 def history(session: Session, pipeline: Pipeline, entity_id: EntityId) -> None:
-    """Show every change of its status, oldest first."""
+    """Show every status change of an entity, oldest first."""
     page = session.client.pipelines.history(pipeline, entity_id)
     session.show_page(page, "history", _HISTORY, "It has no history.")
 
@@ -362,14 +366,14 @@ def show_batch(session: Session, batch_id: BatchId) -> None:
 
 @remote(batches)
 def attempts(session: Session, batch_id: BatchId) -> None:
-    """Show its carrier log: every submission with the carrier's response."""
+    """Show a batch's carrier log: every submission with the carrier's response."""
     page = session.client.batches.attempts(batch_id)
     session.show_page(page, "attempts", _SUBMISSIONS, "It has not been submitted yet.")
 
 
 @remote(batches)
 def resubmit(session: Session, batch_id: BatchId, reason: Reason = None) -> None:
-    """Submit a FAILED batch again, at once and with its retry count reset.
+    """Submit a FAILED batch again, immediately and with its retry count reset.
 
     Example: `doorstep batches resubmit 0193… --reason 'the carrier is back'`
     """

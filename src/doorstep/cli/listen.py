@@ -42,7 +42,7 @@ def listen(
             url = f"{address(listening)}/"
             server = WebServer(receiver, grace_seconds=_GRACE_SECONDS, ready=lambda: _announce(url, bool(secrets)))
             await server.serve_until(stop, listening)
-        if printer.reader_gone:  # raised only now, because the web server would catch it during a request
+        if printer.reader_gone:  # raised after the server has stopped, because it would catch the error in a request
             raise BrokenPipeError
 
     run_until_stopped(command)
@@ -50,7 +50,7 @@ def listen(
 
 
 class _Printer:
-    """Prints each request. Stops after the last one, or when the reader of the output has exited."""
+    """Prints each request. Sets `stop` after `requests_max` requests, or when the reader of the output has exited."""
 
     def __init__(self, output: Output, show_headers: bool, requests_max: int | None, stop: asyncio.Event) -> None:
         self._output = output
@@ -105,7 +105,7 @@ def _announce(url: str, verifies: bool) -> None:
 
 
 def _webhook(secrets: Sequence[str]) -> Webhook | None:
-    """The verifier for these secrets. An invalid secret is rejected now, not at the first request."""
+    """The verifier for these secrets. An invalid secret is rejected at startup, not on the first request."""
     try:
         return Webhook(*secrets) if secrets else None
     except InvalidInput as error:
@@ -124,13 +124,13 @@ class Behaviour(NamedTuple):
     """How a receiver responds."""
 
     status: int = 503
-    """The status of failed requests."""
+    """The HTTP status of the response to a request that fails."""
     fail_share: float = 0.0
     """The share of requests that fail, from 0 to 1."""
     slow_seconds: float = 0.0
     """The delay before every response."""
     body: bytes = b""
-    """The JSON body of failed requests."""
+    """The JSON body of the response to a request that fails."""
 
 
 class Arrival(NamedTuple):
@@ -184,7 +184,7 @@ class Receiver(NamedTuple):
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """The body; None if it is larger than any request from Doorstep."""
+    """The request body; None if it is larger than any body that Doorstep sends."""
     body = bytearray()
     while len(body) <= _BODY_BYTES_MAX:
         message = await receive()

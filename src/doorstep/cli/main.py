@@ -23,9 +23,10 @@ class Entry(NamedTuple):
     module: str
     panel: str
     summary: str
-    """For a group, its help. For a single command, the first paragraph of its docstring; a test compares them."""
+    """For a group, its help. For a single command, the first paragraph of its docstring; a test checks that they are
+    equal."""
     group: str | None = None
-    """The name of a group's `typer.Typer`. A single command is in the module's `commands`."""
+    """The name of a group's `typer.Typer`. None for a single command, which is in the module's `commands`."""
 
 
 # fmt: off
@@ -43,7 +44,7 @@ COMMANDS = {
     "send": Entry("events", _REMOTE, "Send an event. When the command returns, the event is on stable storage."),
     "status": Entry("events", _REMOTE, "Show the status of an event, without its payload."),
     "tail": Entry("monitoring", _REMOTE, "Follow events and deliveries as they change. Ctrl-C stops it."),
-    "console": Entry("administration", _REMOTE, "Print a link that signs you in to the console with your key; valid once, for 30 minutes."),
+    "console": Entry("administration", _REMOTE, "Print a link that signs you in to the console with your key; it works once, within 30 minutes."),
     "events": Entry("events", _REMOTE, "List events, and inspect, retry, cancel, replay or delete one.", "events"),
     "inbox": Entry("events", _REMOTE, "Fetch and acknowledge events that no endpoint subscribes to.", "inbox"),
     "deliveries": Entry("events", _REMOTE, "Show a delivery with its attempt log and history.", "deliveries"),
@@ -62,7 +63,7 @@ COMMANDS = {
     "orgs": Entry("administration", _REMOTE, "Create and list organizations (for admins of the default organization).", "orgs"),
     "audit": Entry("administration", _REMOTE, "Show the audit log: who did what, when, to which objects, with what result; newest first."),
     "stats": Entry("monitoring", _REMOTE, "Show queue depth, dead letters and inbox size; with --range, also small charts of the past."),
-    "workers": Entry("monitoring", _REMOTE, "Show workers, their load, and those lost within a day (default organization only)."),
+    "workers": Entry("monitoring", _REMOTE, "Show workers and their load, including workers lost within the last day (default organization only)."),
 }
 # fmt: on
 

@@ -57,7 +57,7 @@ def stats(
 
 
 def _charts(report: Report) -> Iterator[tuple[str, object]]:
-    """Each series as a small chart, with its total."""
+    """Each series of the report as a label and a small chart, with its total or current value."""
     summary, series = report.sum, report.series
     yield f"last {report.range}", f"{report.since:%Y-%m-%d %H:%M} to now, UTC"
     if series.events is not None and summary.events is not None:
@@ -80,7 +80,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float | None], width: int = 48, combine: Callable[..., float] = max) -> str:
-    """One character per value; a blank if there is no value. More than `width` values are combined in groups."""
+    """One character per value; a blank if there is no value. If there are more than `width` values, neighbouring values
+    are combined."""
     size = max(1, -(-len(values) // width))
     groups = [[one for one in values[at : at + size] if one is not None] for at in range(0, len(values), size)]
     points = [combine(group) if group else None for group in groups]
@@ -111,13 +112,13 @@ _SLO = (
 
 @remote(slo, "list")
 def list_slo(session: Session, paging: Paging) -> None:
-    """Compare each endpoint with its target over 30 days, and show how fast its error budget burns."""
+    """Compare each endpoint with its target over 30 days, and show how fast it uses its error budget."""
     session.show_page(paging.fetch(session.client.slo.page), "endpoints", _SLO, "There are no endpoints.")
 
 
 @remote(slo)
 def default(session: Session) -> None:
-    """Show the target of endpoints that have none of their own."""
+    """Show the default target, which applies to endpoints without a target of their own."""
     session.output.answer(session.client.slo.default())
 
 
@@ -128,7 +129,10 @@ def set_default(
         float, typer.Argument(metavar="SHARE", parser=Share, help="The share of deliveries that must succeed: 99.9%")
     ],
     p95: Annotated[
-        float, typer.Argument(metavar="SPAN", parser=DurationSeconds, help="The time for 95 % of deliveries: 30s")
+        float,
+        typer.Argument(
+            metavar="SPAN", parser=DurationSeconds, help="The time within which 95 % of deliveries must succeed: 30s"
+        ),
     ],
     oldest: Annotated[
         float | None,
@@ -137,7 +141,7 @@ def set_default(
         ),
     ] = None,
 ) -> None:
-    """Set the target of endpoints that have none of their own.
+    """Set the default target, which applies to endpoints without a target of their own.
 
     Example: `doorstep slo set-default 99.9% 30s 2h`
     """
@@ -157,7 +161,7 @@ _WORKERS = columns(
 
 @remote(commands)
 def workers(session: Session) -> None:
-    """Show workers, their load, and those lost within a day (default organization only)."""
+    """Show workers and their load, including workers lost within the last day (default organization only)."""
     session.show_page(session.client.workers.page(), "workers", _WORKERS, "No worker is running.")
 
 
@@ -210,8 +214,8 @@ def _follow(poller: _Poller, output: Output, interval_seconds: float, end: float
 class _Poller(NamedTuple):
     """Polls the lists and finds changes.
 
-    A poll reads all new events, the newest 200 events again to find changes, the start of the retry queue, and the
-    newest dead letters. Two changes of the same object between two polls are printed as one.
+    Each poll reads all new events, the start of the retry queue and the newest dead letters. To find changed events, it
+    also rereads the newest 200 events. Two changes of the same object between two polls are printed as one.
     """
 
     client: Client
@@ -220,9 +224,9 @@ class _Poller(NamedTuple):
     seen: Seen
 
     def poll(self, *, first: bool = False) -> Iterator[Change]:
-        """The changes since the last poll, events in the order of their creation.
+        """The changes since the last poll; changed events come in the order of their creation.
 
-        Events are read last and printed first, so that an event always precedes its failures.
+        Events are read after deliveries but printed before them, so that an event always precedes its failures.
         """
         letters = self.client.dead_letters.page(limit=PAGE_MAX, **self.filters)
         queue = list(islice(self.client.retry_queue.each(limit=PAGE_MAX, **self.filters), _QUEUE_MAX))
@@ -276,11 +280,11 @@ class Change(NamedTuple):
 
 
 _REMEMBERED_MAX = 20_000
-"""The maximum number of states kept. The least recently seen are dropped first."""
+"""The maximum number of items whose state is remembered. The least recently seen items are dropped first."""
 
 
 class Seen:
-    """The last seen state of each item, up to a maximum number of items."""
+    """The state in which each item was last seen, for a limited number of items."""
 
     def __init__(self, remembered_max: int = _REMEMBERED_MAX) -> None:
         self._states: OrderedDict[object, object] = OrderedDict()
@@ -303,7 +307,7 @@ class Seen:
                 yield Change(what, item)
 
     def is_new(self, key: object, state: object) -> bool:
-        """Whether the state differs from the last one seen. Also stores the new state."""
+        """Whether the item's state differs from the state last seen. Also stores the new state."""
         before = self._states.pop(key, None)
         self._states[key] = state
         if len(self._states) > self._remembered_max:

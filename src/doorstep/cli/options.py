@@ -81,18 +81,18 @@ def share(text: str) -> float:
 
 
 def past(text: str, now: Instant) -> datetime:
-    """Parse a time: ISO 8601 (UTC if it has no time zone), or a duration before now (`2h`, `2h ago`)."""
+    """Parse a time: ISO 8601 (UTC if there is no time zone), or a duration before now (`2h`, `2h ago`)."""
     return _time(text, text.strip().removesuffix("ago"), "before now", lambda span: now - span)
 
 
 def future(text: str, now: Instant) -> datetime:
-    """Parse a time: ISO 8601 (UTC if it has no time zone), or a duration from now (`2h`, `in 2h`)."""
+    """Parse a time: ISO 8601 (UTC if there is no time zone), or a duration from now (`2h`, `in 2h`)."""
     return _time(text, text.strip().removeprefix("in "), "from now", lambda span: now + span)
 
 
 def _time(text: str, span: str, direction: str, moved: Callable[[int], Instant]) -> datetime:
     found = _DURATION.fullmatch(span.strip().lower())
-    if found is not None and found[2]:  # a bare number is not a time, because its unit would be a guess
+    if found is not None and found[2]:  # a number without a unit is rejected: its unit would be a guess
         return to_datetime(moved(seconds(duration_seconds(span))))
     try:
         time = datetime.fromisoformat(text.strip())
@@ -228,5 +228,5 @@ def without_none(values: Mapping[str, T | None]) -> dict[str, T]:
 
 
 def settings_from(**arguments: object) -> Settings:
-    """The settings, overridden by those command-line arguments that are not None."""
+    """Read the settings. Command-line arguments that are not None override them."""
     return Settings(**without_none(arguments))

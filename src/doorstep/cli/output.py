@@ -40,14 +40,14 @@ _STYLES = {
 
 
 class Column(NamedTuple):
-    """One column of a table: its title, and the source of its values, a field name or a function of the row."""
+    """One column of a table. Its values come from a field of the row, or from a function of the row."""
 
     title: str
     value: str | Callable[[Any], object]
     whole: bool = False
-    """Never truncated or wrapped: for ids and times, which people copy."""
+    """Whether the column must never be truncated or wrapped. True for ids and times, which people copy."""
     spare: bool = False
-    """Omitted on a narrow terminal. The JSON always has every field."""
+    """Whether the column is omitted on a narrow terminal. JSON output always has every field."""
 
 
 _TITLES = {
@@ -68,7 +68,7 @@ _TITLES = {
     **dict.fromkeys(("old_state", "old_status"), "from"),
     **dict.fromkeys(("new_state", "new_status"), "to"),
 }
-"""Titles that differ from the field name."""
+"""The column titles that differ from the field names."""
 
 
 _WHOLE = re.compile(r"at|cause|pipeline|worker|.*_(id|at|since)")
@@ -77,7 +77,8 @@ _WHOLE = re.compile(r"at|cause|pipeline|worker|.*_(id|at|since)")
 def columns(fields: str, spare: str = "", **more: str | Callable[[Any], object]) -> tuple[Column, ...]:
     """The columns of a table, from the names of their fields. Columns in `spare` come last.
 
-    A keyword argument adds a column with a different title, or one whose values come from a function of the row.
+    A column shows the field that it is named after, unless a keyword argument with its name gives another field, or a
+    function of the row.
     """
 
     def column(name: str) -> Column:
@@ -105,7 +106,8 @@ class Output:
         return self._given or _new_console()
 
     def answer(self, value: object, columns: Sequence[Column] = ()) -> None:
-        """Print one record: as JSON with all fields, or as text with one field per line (only `columns`, if given)."""
+        """Print one record. As JSON, it has all its fields; as text, it has one line per field, or one per column if
+        `columns` is given."""
         if self.as_json:
             self.json(value)
             return
@@ -113,7 +115,8 @@ class Output:
         self.console.print(_grid(value, columns or [Column(name, name) for name in fields]))
 
     def listing(self, whole: object, rows: Iterable[object], columns: Sequence[Column], empty: str) -> None:
-        """Print a list: `whole` as JSON unless it is None, or the rows as a table, or `empty` if there are no rows."""
+        """Print a list. With --json, print `whole`, or nothing if it is None. Without --json, print a table of the
+        rows, or the note `empty` if there are none."""
         if self.as_json:
             if whole is not None:
                 self.json(whole)
@@ -165,7 +168,7 @@ class Output:
 
 
 def say(*lines: str) -> None:
-    """Print messages for the person who started the program to standard error. Standard output is only for the log."""
+    """Print messages to standard error, for the person who started the program. Standard output is only for the log."""
     try:
         print(*lines, sep="\n", file=sys.stderr, flush=True)
     except OSError:

@@ -59,7 +59,7 @@ def explain(
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Print the exact schedule: the time of each attempt, the range that jitter gives it, and the total.
+    """Print the exact schedule: the time of each attempt, how far jitter can shift it, and the total duration.
 
     Examples: `doorstep policy explain patient`, `doorstep policy explain 5s,5m,2h --deadline 1d`,
     `doorstep policy explain --endpoint shop`
@@ -76,7 +76,8 @@ def explain(
 
 
 def _chosen(text: str | None, endpoint: str | None, event_type: str | None, settings: Settings) -> RetryPolicy:
-    """The policy. The delays of `standard`, which endpoints without a policy use, come from this machine's settings."""
+    """The policy to explain. The delays of `standard`, which endpoints without a policy use, come from the settings of
+    this machine."""
     standard = RetryPolicy(settings.retry_delays, name="standard")
     if text is not None and endpoint is None:
         return _from_text(text, standard)
@@ -116,7 +117,7 @@ class Attempt(Record, frozen=True, kw_only=True):
     planned_at: Instant
     latest_at: Instant
     certain: bool
-    """False if the attempt may fall after the deadline, depending on the jitter."""
+    """False if jitter may move the attempt past the deadline."""
 
 
 def schedule(policy: RetryPolicy, accepted_at: Instant) -> tuple[Attempt, ...]:

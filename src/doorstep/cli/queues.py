@@ -41,13 +41,13 @@ _WATCH_SECONDS_MAX = 10 * 365 * 86_400.0
 
 
 class SelectionOptions(NamedTuple):
-    """The options that select deliveries by id, or all of them. Each command adds its own filter options."""
+    """The options that select deliveries: either ids or --all. Each command adds its own filter options."""
 
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="These deliveries.", show_default=False)] = None
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False
 
     def selection(self, filters: Mapping[str, object]) -> Selection:
-        """The selection from exactly one of ids, filters and --all. An empty selection never means everything."""
+        """The selection, given as exactly one of ids, filters and --all. An empty selection never means everything."""
         from doorstep.client import Selection
 
         given = without_none(filters)
@@ -56,7 +56,7 @@ class SelectionOptions(NamedTuple):
                 "select deliveries by exactly one of: ids, filters (such as --type or --endpoint), or --all"
             )
         if self.ids and len(self.ids) > _IDS_MAX:
-            raise ConfigError(f"at most {_IDS_MAX} ids at once, got {len(self.ids)}; use filters instead")
+            raise ConfigError(f"at most {_IDS_MAX} ids per command, got {len(self.ids)}; use filters instead")
         if self.ids:
             return Selection.of(self.ids)
         return Selection.where(**given) if given else Selection.everything()
@@ -65,13 +65,15 @@ class SelectionOptions(NamedTuple):
 class BulkOptions(NamedTuple):
     """The options of every bulk action."""
 
-    rate: Annotated[float | None, option("--rate", "N", "At most N deliveries a second.", min=0.001)] = None
+    rate: Annotated[float | None, option("--rate", "N", "At most N deliveries per second.", min=0.001)] = None
     reason: Reason = None
     preview: Annotated[
-        bool, typer.Option("--preview", help="Only show how many deliveries it affects, and of which endpoints.")
+        bool, typer.Option("--preview", help="Only show how many deliveries would be affected, per endpoint.")
     ] = False
     yes: Yes = False
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Start it, and do not wait for it to finish.")] = False
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Start the operation, and do not wait for it to finish.")
+    ] = False
 
 
 class Action(NamedTuple):
@@ -81,7 +83,7 @@ class Action(NamedTuple):
     done: str
     """The message that reports the result for one delivery."""
     one: Callable[..., object]
-    """Acts on a single delivery at once. Takes its id, and the reason as a keyword argument."""
+    """Acts on a single delivery immediately. Takes the delivery id, and the reason as a keyword argument."""
     many: Callable[..., Bulk]
     """Starts a bulk operation."""
     preview: Callable[[Selection], Preview]
@@ -97,14 +99,14 @@ def act(
     options: BulkOptions,
     **more: Any,
 ) -> int:
-    """Act on one delivery at once, or on several as a bulk operation."""
+    """Act on a single delivery immediately, or on several deliveries as a bulk operation."""
     selection, ids = selected.selection(filters), selected.ids or []
     if len(ids) == 1 and not options.preview:
         if action.final:
             session.output.confirm(f"{action.name.capitalize()} {ids[0]}?", options.yes)
         session.output.line(action.one(ids[0], reason=options.reason), f"{ids[0]}  {action.done}")
         return ExitCode.OK
-    # Ids were chosen one by one and need no confirmation. A filter may match more than intended.
+    # Deliveries named by id were chosen one by one and need no confirmation. A filter may match more than intended.
     needs_confirmation = action.final or not ids
     return start(
         session,
@@ -160,7 +162,8 @@ class QueueFilters(NamedTuple):
     event_type: EventType = None
     endpoint_id: OfEndpoint = None
     older_than_seconds: Annotated[
-        float | None, option("--older-than", "SPAN", "Only those that first failed this long ago: 1h", DurationSeconds)
+        float | None,
+        option("--older-than", "SPAN", "Only those that first failed at least this long ago: 1h", DurationSeconds),
     ] = None
 
 
@@ -173,7 +176,7 @@ _QUEUED = columns(
 
 @remote(retry_queue, "list")
 def list_queue(session: Session, filters: QueueFilters, paging: Paging) -> None:
-    """List deliveries, the next retry first.
+    """List the retry queue, the next retry first.
 
     Example: `doorstep retry-queue list --endpoint shop --older-than 1h`
     """
@@ -222,7 +225,7 @@ class DeadLetterFilters(NamedTuple):
     """The filters of dead letters, with the same names as in the API."""
 
     status: Annotated[
-        DeadStatus | None, typer.Option("--status", help="Open ones, or those archived after a week without action.")
+        DeadStatus | None, typer.Option("--status", help="Only open dead letters, or only archived ones.")
     ] = None
     event_type: EventType = None
     endpoint_id: OfEndpoint = None
@@ -257,7 +260,8 @@ def retry_dead_letters(
         str | None, option("--payload", "PAYLOAD", "A new payload, for one id: JSON, @file, or - for stdin.")
     ] = None,
     canary: Annotated[
-        bool, typer.Option("--canary", help="Try one of each cause first; retry the others only if it succeeds.")
+        bool,
+        typer.Option("--canary", help="Retry one dead letter of each cause first, and the others only if it succeeds."),
     ] = False,
 ) -> int:
     """Retry dead letters with their retry count reset: one, several, those that match a filter, or all.
@@ -323,25 +327,25 @@ def show(session: Session, bulk_id: BulkId) -> None:
 
 @remote(bulk)
 def watch(session: Session, bulk_id: BulkId) -> int:
-    """Watch it until it ends. The exit code is 1 if a delivery failed or it was cancelled."""
+    """Watch a bulk operation until it ends. The exit code is 1 if a delivery failed or the operation was cancelled."""
     return _watch(session, bulk_id)
 
 
 @remote(bulk)
 def pause(session: Session, bulk_id: BulkId) -> None:
-    """Pause it."""
+    """Pause a bulk operation."""
     _show_state(session, session.client.bulk.pause(bulk_id))
 
 
 @remote(bulk)
 def resume(session: Session, bulk_id: BulkId) -> None:
-    """Continue it after a pause."""
+    """Continue a paused bulk operation."""
     _show_state(session, session.client.bulk.resume(bulk_id))
 
 
 @remote(bulk)
 def cancel(session: Session, bulk_id: BulkId) -> None:
-    """Stop it. Actions already taken are not undone."""
+    """Stop a bulk operation. Actions already taken are not undone."""
     _show_state(session, session.client.bulk.cancel(bulk_id))
 
 

@@ -29,7 +29,8 @@ Command = Callable[[Telemetry, asyncio.Event], Awaitable[None]]
 
 
 def run_command(settings: Settings, command: Command, log_fd: int = 1) -> int:
-    """Run until the command ends or a signal stops it; return the exit code. `log_fd` is a file descriptor."""
+    """Run until the command ends or a signal stops it; return the exit code. `log_fd` is the file descriptor of the
+    log."""
     log = open_log(settings.log_level, settings.log_format, log_fd, secrets_of(settings))
     raise_file_limit()
     try:
@@ -49,7 +50,8 @@ def run_command(settings: Settings, command: Command, log_fd: int = 1) -> int:
 
 
 def raise_file_limit() -> None:
-    """Raise it to the hard limit. Each attempt in flight needs an open file, and the usual 1,024 are soon used up."""
+    """Raise the limit on open files to the hard limit. Every attempt in flight needs an open file, and the usual limit
+    of 1,024 is soon reached."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -72,7 +74,7 @@ def naming_database(settings: Settings) -> Iterator[None]:
 
 
 def admin_key_line(doorstep: Doorstep) -> tuple[str, ...]:
-    """The admin key, if this start created one."""
+    """The line that shows the admin key, if one was created at this start."""
     key = doorstep.generated_admin_key
     return () if key is None else (f"Admin key, shown only once: {key}",)
 
@@ -93,7 +95,7 @@ def freeze_startup_objects() -> None:
 
 
 def migrate(settings: Settings, output: Output) -> int:
-    """Migrate the database, and print where it is."""
+    """Migrate the database, and print its location."""
 
     async def command(_: Telemetry, __: asyncio.Event) -> None:
         store = store_from_url(pinned(settings).database_url)
@@ -138,7 +140,8 @@ def work(given: Mapping[str, object], app: str | None, *, isolate: bool, end_wit
 
 
 def _watch_parent(stop: asyncio.Event) -> None:
-    """Stop when the supervisor exits. It holds the other end of standard input, a pipe, and never writes to it."""
+    """Stop when the supervisor exits. Standard input is a pipe from the supervisor, which never writes to it, so end of
+    file on the pipe means that the supervisor has exited."""
     if not os.read(0, 1_024):
         asyncio.get_running_loop().remove_reader(0)
         stop.set()
@@ -157,7 +160,8 @@ def doorstep_for(settings: Settings, app: str | None, given: Mapping[str, object
 
 
 def load_app(app: str, given: Mapping[str, object], *, isolate: bool = False) -> Doorstep:
-    """The Doorstep at `module:name`. If the name is a function, it is called and must return the Doorstep."""
+    """The Doorstep at `module:name`. If `name` refers to a function, the function is called and must return the
+    Doorstep."""
     module_name, _, name = app.partition(":")
     if not module_name or not name:
         raise ConfigError(f"--app must be module:name, got {app!r}; for example --app shop.events:doorstep")
@@ -176,7 +180,7 @@ def load_app(app: str, given: Mapping[str, object], *, isolate: bool = False) ->
 
 
 def _check_database(app: str, doorstep: Doorstep, expected: str) -> None:
-    """Refuse to start if the program's Doorstep uses a different database than --database."""
+    """Refuse to start if the program's Doorstep uses a database other than the one that --database names."""
     if doorstep.settings.database_url != pinned_url(expected):
         raise ConfigError(
             f"--database cannot be used with --app {app}, which has {shown_url(doorstep.settings.database_url)} in its "
@@ -217,7 +221,7 @@ def _naming_app(app: str, module_name: str) -> Iterator[None]:
 def _where(error: BaseException) -> str:
     """The last line of the user's own code in the traceback."""
     if isinstance(error, SyntaxError):
-        return ""  # the message already contains the line
+        return ""  # the error message already contains the line of code
     folders = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(__file__)))
     libraries = ("<", *(folder + os.sep for folder in folders))
     frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(libraries)]

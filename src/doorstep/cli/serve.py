@@ -36,7 +36,7 @@ from doorstep.services.worker import keep_running
 from doorstep.telemetry.facts import Telemetry
 
 _LAST_WRITES_SECONDS = 10
-"""How long a worker may continue after its grace period to write its last results. After that, it is killed."""
+"""How long after its grace period a worker may keep running to write its last results. Then it is killed."""
 _BACKLOG = 2_048
 
 Ready = Callable[[str | None], None]
@@ -44,7 +44,7 @@ Ready = Callable[[str | None], None]
 
 
 def serve(given: Mapping[str, object], app: str | None, *, isolate: bool) -> int:
-    """Run until a signal arrives. `given` holds the settings from the command line."""
+    """Serve until a signal arrives. `given` holds the settings from the command line."""
     settings = settings_from(**given)
     doorstep = doorstep_for(settings, app, given, isolate=isolate)
 
@@ -58,7 +58,8 @@ def serve(given: Mapping[str, object], app: str | None, *, isolate: bool) -> int
 
 
 async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asyncio.Event, ready: Ready) -> None:
-    """Open the store, deliver and serve requests until `stop` is set, then shut down. Calls `ready` once it serves."""
+    """Open the store, deliver events and serve requests until `stop` is set, then shut down. Calls `ready` once it
+    accepts requests."""
     settings = doorstep.settings
     host, port = listening.getsockname()[:2]
     supervisor = Supervisor(
@@ -78,13 +79,13 @@ async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asynci
         try:
             await _server(doorstep, links, lambda: ready(link)).serve_until(stop, listening)
         finally:
-            supervising.cancel()  # first: it must not restart workers that are being stopped
+            supervising.cancel()  # this comes first, so that the supervisor does not restart workers that are stopping
     finally:
         await asyncio.gather(supervisor.stop(settings.grace_seconds + _LAST_WRITES_SECONDS), doorstep.close())
 
 
 async def _first_link(doorstep: Doorstep, links: SignInLinks) -> str | None:
-    """A sign-in link for the first admin key that never expires. None if there is no console or no such key."""
+    """A sign-in link for the first admin key that does not expire. None if there is no console or no such key."""
     if not doorstep.settings.console:
         return None
     now = doorstep.clock.now()
@@ -132,7 +133,8 @@ def _worker_command(doorstep: Doorstep) -> list[str]:
 
 
 def _worker_environment(settings: Settings, host: str, port: int) -> dict[str, str]:
-    """The environment of workers, with their settings. As arguments, passwords would be visible in the process list."""
+    """The environment of a worker process. It passes the settings, because passwords in command-line arguments would be
+    visible in the process list."""
     ours = {"DOORSTEP_DATABASE_URL": settings.database_url, "DOORSTEP_HOST": host, "DOORSTEP_PORT": str(port)}
     return os.environ | ours
 
@@ -159,7 +161,7 @@ class WebServer(uvicorn.Server):
         self._ready = ready
 
     async def serve_until(self, stop: asyncio.Event, listening: socket.socket) -> None:
-        """Serve until `stop` is set, or until the server ends by itself, which happens only after an error."""
+        """Serve until `stop` is set, or until the server stops on its own, which happens only after an error."""
         serving = asyncio.create_task(self.serve(sockets=[listening]))
         stopping = asyncio.create_task(stop.wait())
         try:

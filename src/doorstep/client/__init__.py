@@ -2,7 +2,7 @@
 
     from doorstep.client import Client
 
-Importing it does not load the engine.
+Importing this module does not load the engine.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Client(_Groups[Blocking]):
         super().__init__(Blocking(http, retrying))
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the client's connections."""
         self._runner.http.close()
 
     def __enter__(self) -> Self:
@@ -212,7 +212,7 @@ class AsyncClient(_Groups[Asynchronous]):
         super().__init__(Asynchronous(http, retrying))
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the client's connections."""
         await self._runner.http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -234,7 +234,8 @@ def _checked(url: str) -> str:
 
 
 def _headers(key: str) -> dict[str, str]:
-    """Check the key, because one read from a file often ends with a newline. The error message does not contain it."""
+    """Check the key, because a key read from a file often ends with a newline. The error message does not contain the
+    key."""
     if not (key.isascii() and key.isprintable()) or key.strip() != key:
         raise InvalidInput("key", "must be printable ASCII without spaces or newlines around it")
     agent = {"user-agent": f"doorstep-python/{__version__}"}
@@ -258,6 +259,6 @@ def _silence(error: httpx2.RequestError) -> Silence:
 
 
 def _next(call: Call[Page[T]], page: Page[T]) -> Call[Page[T]] | None:
-    """The call for the next page, if there is one."""
+    """The call that fetches the next page, or None if this is the last page."""
     cursor = page.pagination.cursor
     return call.after(cursor) if page.pagination.has_more and cursor is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from doorstep.client.call import Call, Page, Paging, delete, get, one, paged, post
 from doorstep.client.verbs import Group, R_co, each_of, verb
@@ -55,12 +55,12 @@ class Keys(Group[R_co]):
 
     @verb
     def revoke(self, key_id: Id) -> Call[None]:
-        """Revoke a key. It stops working at once."""
+        """Revoke a key. Other server processes may accept it for up to 5 more seconds."""
         return delete("/v1/keys/{key_id}", key_id)
 
 
 class Orgs(Group[R_co]):
-    """`client.orgs`: for admins of the default organization."""
+    """`client.orgs`: the organizations. Only admins of the default organization may use these methods."""
 
     @verb
     def create(self, name: str) -> Call[NewOrg]:
@@ -80,7 +80,8 @@ class SignInLinks(Group[R_co]):
 
     @verb
     def create(self) -> Call[SignInLink]:
-        """Create a single-use link that signs a browser in with this client's key. Add its path to the server URL."""
+        """Create a single-use link that signs a browser in with this client's key. To get the full link, append its
+        path to the server URL."""
         return post(one(SignInLink), "/v1/sign-in-links")
 
 
@@ -98,11 +99,11 @@ class Audit(Group[R_co]):
 
 
 class Workers(Group[R_co]):
-    """`client.workers`: for keys of the default organization."""
+    """`client.workers`: the worker processes. Only keys of the default organization may list them."""
 
     @verb
     def page(self) -> Call[Page[Worker]]:
-        """All workers, including those lost within a day."""
+        """All workers, including those lost within the last day."""
         return get(paged(WorkerPage), "/v1/workers")
 
 
@@ -131,19 +132,8 @@ class Alerts(Group[R_co]):
 
     @verb
     def acknowledge(self, alert_id: Id, *, reason: str | None = None) -> Call[Alert]:
-        """Acknowledge an alert: somebody has seen it and is working on it."""
+        """Acknowledge an alert, to show that somebody is working on it."""
         return post(one(Alert), "/v1/alerts/{alert_id}/acknowledge", alert_id, body={"reason": reason})
-
-
-class RuleSettings(TypedDict, total=False):
-    """The settings of an alert rule to change, and the endpoint to which they apply."""
-
-    endpoint_id: Id | None
-    enabled: bool | None
-    threshold: float | None
-    window_seconds: float | None
-    minimum: int | None
-    cooldown_seconds: float | None
 
 
 class AlertRules(Group[R_co]):
@@ -155,9 +145,28 @@ class AlertRules(Group[R_co]):
         return get(paged(AlertRulePage), "/v1/alert-rules")
 
     @verb
-    def set(self, rule: str, **settings: Unpack[RuleSettings]) -> Call[AlertRule]:
+    def set(
+        self,
+        rule: str,
+        *,
+        endpoint_id: Id | None = None,
+        enabled: bool | None = None,
+        threshold: float | None = None,
+        window_seconds: float | None = None,
+        minimum: int | None = None,
+        cooldown_seconds: float | None = None,
+    ) -> Call[AlertRule]:
         """Change a rule, for the organization or for one endpoint."""
-        return post(one(AlertRule), "/v1/alert-rules", body={"rule": rule, **settings})
+        body = {
+            "rule": rule,
+            "endpoint_id": endpoint_id,
+            "enabled": enabled,
+            "threshold": threshold,
+            "window_seconds": window_seconds,
+            "minimum": minimum,
+            "cooldown_seconds": cooldown_seconds,
+        }
+        return post(one(AlertRule), "/v1/alert-rules", body=body)
 
     @verb
     def reset(self, alert_rule_id: Id) -> Call[None]:

@@ -54,7 +54,8 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request to one route. `repeatable`: sending it twice has the same effect as sending it once."""
+    """One request to one route. `repeatable` means that sending the request twice has the same effect as sending it
+    once."""
 
     method: str
     route: str
@@ -68,7 +69,8 @@ class Call(Generic[T]):
 
     @property
     def path(self) -> str:
-        """The route with its ids, relative to the server's URL. Ids are quoted so that none can change the path."""
+        """The route with the ids filled in, relative to the server's URL. The ids are quoted, so that none of them can
+        add or remove parts of the path."""
         ids = iter(self.ids)
         return re.sub(r"\{\w+\}", lambda _: quote(str(next(ids)), safe="").replace(".", "%2E"), self.route)
 
@@ -151,7 +153,7 @@ def given(fields: Mapping[str, object]) -> dict[str, object]:
 def json_of(payload: object) -> object:
     """A payload to embed in a request body. Bytes must be JSON and are embedded unchanged.
 
-    They are validated here, because invalid JSON could change the meaning of the surrounding body.
+    The bytes are validated here, because invalid JSON could change the meaning of the surrounding body.
     """
     if not isinstance(payload, bytes | bytearray | memoryview):
         return payload

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Required, TypedDict, Unpack
+from typing import Any, Unpack
 
 from doorstep.client.call import Call, Page, Paging, delete, get, json_of, one, paged, patch, post, put
-from doorstep.client.queues import BulkOptions
 from doorstep.client.verbs import Group, R_co, each_of, verb
 from doorstep.schemas.bulk import Bulk, Preview
 from doorstep.schemas.endpoints import (
@@ -23,19 +22,6 @@ from doorstep.schemas.endpoints import (
 from doorstep.schemas.events import Receipt
 from doorstep.schemas.shape import Id
 from doorstep.schemas.stats import EndpointHealth, EndpointHealthPage, EndpointSlo, EndpointSloPage
-
-
-class ReplayRange(TypedDict, total=False):
-    """The events that a replay sends, as keyword arguments."""
-
-    created_from: Required[datetime]
-    created_before: Required[datetime]
-    event_type: str | None
-    status: str | None
-
-
-class ReplayOptions(ReplayRange, BulkOptions, total=False):
-    """The keyword arguments of a replay."""
 
 
 class Endpoints(Group[R_co]):
@@ -67,7 +53,7 @@ class Endpoints(Group[R_co]):
 
     @verb
     def change(self, endpoint_id: Id, **fields: Unpack[ChangedFields]) -> Call[Endpoint]:
-        """Change only the given fields. Raises Conflict if the endpoint was changed at the same time."""
+        """Change only the given fields. Raises Conflict if `version` is given and is no longer the newest."""
         return patch(one(Endpoint), "/v1/endpoints/{endpoint_id}", endpoint_id, body=fields)
 
     @verb
@@ -84,7 +70,7 @@ class Endpoints(Group[R_co]):
     def resume(
         self, endpoint_id: Id, *, drain_per_second: float | None = None, skip_older_than: datetime | None = None
     ) -> Call[Endpoint]:
-        """Resume deliveries, all at once or at a limited rate, and optionally without old events."""
+        """Resume deliveries, immediately or at a limited rate. Deliveries of old events can be skipped."""
         body = {"drain_per_second": drain_per_second, "skip_older_than": skip_older_than}
         return post(one(Endpoint), "/v1/endpoints/{endpoint_id}/resume", endpoint_id, body=body)
 
@@ -98,7 +84,8 @@ class Endpoints(Group[R_co]):
     def rotate_secret(
         self, endpoint_id: Id, *, overlap_seconds: float | None = None, signing: Signing | None = None
     ) -> Call[RotatedSecret]:
-        """Create a new signing secret. Requests are signed with both for `overlap_seconds`, by default a day.
+        """Create a new signing secret. For `overlap_seconds`, by default a day, requests are signed with both the old
+        and the new secret.
 
         `signing` changes the kind of signature.
         """
@@ -111,15 +98,46 @@ class Endpoints(Group[R_co]):
         return get(one(Circuit), "/v1/endpoints/{endpoint_id}/circuit", endpoint_id)
 
     @verb
-    def replay(self, endpoint_id: Id, **options: Unpack[ReplayOptions]) -> Call[Bulk]:
+    def replay(
+        self,
+        endpoint_id: Id,
+        *,
+        created_from: datetime,
+        created_before: datetime,
+        event_type: str | None = None,
+        status: str | None = None,
+        rate_per_second: float | None = None,
+        reason: str | None = None,
+    ) -> Call[Bulk]:
         """Send the events of a time range to this endpoint again."""
-        return post(one(Bulk), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=options)
+        body = _range(created_from, created_before, event_type, status)
+        body |= {"rate_per_second": rate_per_second, "reason": reason}
+        return post(one(Bulk), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=body)
 
     @verb
-    def preview_replay(self, endpoint_id: Id, **range: Unpack[ReplayRange]) -> Call[Preview]:
+    def preview_replay(
+        self,
+        endpoint_id: Id,
+        *,
+        created_from: datetime,
+        created_before: datetime,
+        event_type: str | None = None,
+        status: str | None = None,
+    ) -> Call[Preview]:
         """Count the events that a replay would send. Sends nothing."""
-        body = {**range, "preview": True}
+        body = _range(created_from, created_before, event_type, status) | {"preview": True}
         return post(one(Preview), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=body)
+
+
+def _range(
+    created_from: datetime, created_before: datetime, event_type: str | None, status: str | None
+) -> dict[str, object]:
+    return {
+        "created_from": created_from,
+        "created_before": created_before,
+        "event_type": event_type,
+        "status": status,
+    }
 
 
 class Slos(Group[R_co]):
@@ -134,7 +152,7 @@ class Slos(Group[R_co]):
 
     @verb
     def default(self) -> Call[Slo]:
-        """The default target: it applies to endpoints without their own."""
+        """The default target. It applies to endpoints without a target of their own."""
         return get(one(Slo), "/v1/slo/default")
 
     @verb

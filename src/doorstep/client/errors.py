@@ -55,7 +55,7 @@ class UnexpectedAnswer(ClientError):
 
 
 class WaitEnded(ClientError):
-    """A wait ended without success. `seen` is the last state."""
+    """A wait ended without success. `seen` is the event or operation as it was last read."""
 
     def __init__(self, message: str, seen: object) -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ class DeliveryFailed(WaitEnded):
 
 
 class ApiError(ClientError):
-    """Doorstep rejected a request, and says why."""
+    """Doorstep rejected a request. The attributes contain the reason."""
 
     def __init__(self, problem: Problem, answer: Answer) -> None:
         super().__init__(f"{problem.status} {problem.title}: {problem.detail}".rstrip(": "))

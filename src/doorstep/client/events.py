@@ -57,12 +57,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event to send. A payload in bytes must be JSON and is delivered unchanged."""
+    """An event to send. A payload given as bytes must be JSON and is delivered unchanged."""
 
     event_type: str
     payload: Any
     endpoint_ids: Iterable[Id] | None = None
-    """Deliver only to these endpoints; by default, to all whose event types match."""
+    """Deliver only to these endpoints; by default, to all endpoints whose event types match."""
     deliver_at: datetime | None = None
     expires_at: datetime | None = None
     ordering_key: str | None = None
@@ -97,7 +97,8 @@ class Sending(Group[R_co]):
         idempotency_key: str | None = None,
         correlation_id: str | None = None,
     ) -> Call[Receipt]:
-        """Send an event. When this returns, it is on stable storage. A payload in bytes is delivered unchanged."""
+        """Send an event. When this returns, it is on stable storage. A payload given as bytes is delivered
+        unchanged."""
         event = NewEvent(
             event_type=event_type,
             payload=payload,
@@ -140,7 +141,8 @@ class Sending(Group[R_co]):
 
     @verb
     def stats(self, range: Range | None = None, *, endpoint_id: Id | None = None) -> Call[Stats]:
-        """The current queue sizes. With a `range`, also statistics of that period, for all endpoints or for one.
+        """The current queue sizes. With a `range`, the result also contains statistics for that period, for all
+        endpoints or for one.
 
         With an `endpoint_id`, the default range is 24 hours.
         """
@@ -222,7 +224,8 @@ class Events(Group[R_co]):
 
     @verb
     def delete(self, event_id: Id) -> Call[None]:
-        """Delete an event and its payload; cancel its waiting deliveries. Refused while a delivery is in progress."""
+        """Delete an event and its payload, and cancel its waiting deliveries. Raises Conflict while one of its
+        deliveries is in progress."""
         return delete("/v1/events/{event_id}", event_id)
 
 
@@ -258,7 +261,7 @@ class Pipelines(Group[R_co]):
     def entities(
         self, pipeline: str, *, status: str | None = None, archived: bool | None = None, **paging: Unpack[Paging]
     ) -> Call[Page[Entity]]:
-        """One page of a pipeline's entities, newest first; archived ones only with `archived`."""
+        """One page of a pipeline's entities, newest first; archived ones are included only with `archived`."""
         return get(paged(EntityPage), _ENTITIES, pipeline, query={"status": status, "archived": archived, **paging})
 
     each_entity = each_of(entities)
@@ -280,7 +283,8 @@ class Pipelines(Group[R_co]):
 
     @verb
     def approve(self, pipeline: str, entity_id: str, *, gate: str | None = None) -> Call[Entity]:
-        """Approve an entity that is waiting at a gate. Refused if it is waiting at another gate than `gate`."""
+        """Approve an entity that is waiting at a gate. Raises Conflict if it is not waiting at a gate, or if it is
+        waiting at a gate other than `gate`."""
         return post(one(Entity), f"{_ENTITY}/approve", pipeline, entity_id, body={"gate": gate})
 
     @verb
@@ -289,7 +293,7 @@ class Pipelines(Group[R_co]):
     ) -> Call[Entity]:
         """Reject an entity that is waiting at a gate; it becomes a dead letter.
 
-        Refused if it is waiting at another gate than `gate`.
+        Raises Conflict if it is not waiting at a gate, or if it is waiting at a gate other than `gate`.
         """
         return post(one(Entity), f"{_ENTITY}/reject", pipeline, entity_id, body={"reason": reason, "gate": gate})
 
@@ -323,5 +327,5 @@ class Batches(Group[R_co]):
 
     @verb
     def resubmit(self, batch_id: Id, *, reason: str | None = None) -> Call[Batch]:
-        """Submit a batch again, at once and with its retry count reset. Refused unless it is FAILED."""
+        """Submit a batch again immediately, with its retry count reset. Raises Conflict unless the batch is FAILED."""
         return post(one(Batch), "/v1/batches/{batch_id}/resubmit", batch_id, body={"reason": reason})

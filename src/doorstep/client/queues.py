@@ -96,7 +96,8 @@ class RetryQueue(Group[R_co]):
 
     @verb
     def retry(self, delivery_id: Id, *, reason: str | None = None) -> Call[Delivery]:
-        """Retry a delivery now. The attempt counts; if it fails, the next retry is scheduled as usual."""
+        """Retry a delivery now. The attempt counts like a scheduled retry; if it fails, the next retry is scheduled as
+        usual."""
         return post(one(Delivery), "/v1/retry-queue/{delivery_id}/retry", delivery_id, body={"reason": reason})
 
     @verb
@@ -106,7 +107,7 @@ class RetryQueue(Group[R_co]):
 
     @verb
     def bulk_retry(self, selection: Selection, **options: Unpack[BulkOptions]) -> Call[Bulk]:
-        """Retry the selected deliveries, all at once or at `rate_per_second`."""
+        """Retry the selected deliveries, without a rate limit or at `rate_per_second`."""
         return _start("/v1/retry-queue/bulk-retry", selection, **options)
 
     @verb
@@ -116,7 +117,7 @@ class RetryQueue(Group[R_co]):
 
     @verb
     def preview(self, selection: Selection) -> Call[Preview]:
-        """How many deliveries are selected, and of which endpoints. Changes nothing."""
+        """Count the selected deliveries, in total and by endpoint, without changing anything."""
         return _preview("/v1/retry-queue/bulk-retry", selection)
 
 
@@ -144,7 +145,7 @@ class DeadLetters(Group[R_co]):
 
     @verb
     def edit_and_retry(self, delivery_id: Id, payload: Any, *, reason: str | None = None) -> Call[Delivery]:
-        """Retry a dead letter with another payload. A payload in bytes is delivered unchanged."""
+        """Retry a dead letter with another payload. A payload given as bytes is delivered unchanged."""
         body = {"payload": NULL if payload is None else json_of(payload), "reason": reason}
         return post(one(Delivery), "/v1/dead-letters/{delivery_id}/retry", delivery_id, body=body)
 
@@ -162,7 +163,8 @@ class DeadLetters(Group[R_co]):
     def bulk_retry(
         self, selection: Selection, *, canary: bool | None = None, **options: Unpack[BulkOptions]
     ) -> Call[Bulk]:
-        """Retry dead letters. With `canary`, one of each cause is retried first, and the rest only if it succeeds."""
+        """Retry dead letters. With `canary`, one dead letter of each cause is retried first. The others with that cause
+        are retried only if the first one succeeds."""
         return _start("/v1/dead-letters/bulk-retry", selection, canary=canary, **options)
 
     @verb
@@ -177,7 +179,7 @@ class DeadLetters(Group[R_co]):
 
     @verb
     def preview(self, selection: Selection) -> Call[Preview]:
-        """How many deliveries are selected, and of which endpoints. Changes nothing."""
+        """Count the selected deliveries, in total and by endpoint, without changing anything."""
         return _preview("/v1/dead-letters/bulk-retry", selection)
 
 
@@ -191,7 +193,7 @@ class Deliveries(Group[R_co]):
 
     @verb
     def payload(self, delivery_id: Id) -> Call[bytes]:
-        """The exact bytes of the payload: the event's own, or the one that an operator replaced it with."""
+        """The exact bytes of the payload: the event's payload, or the payload that an operator edited."""
         return get(bytes, "/v1/deliveries/{delivery_id}/payload", delivery_id)
 
     @verb
@@ -232,7 +234,7 @@ class BulkOperations(Group[R_co]):
     def wait(
         self, bulk_id: Id, timeout: float = 60.0, *, on_progress: Callable[[Bulk], object] = lambda _: None
     ) -> Steps[Bulk]:
-        """Wait until it is finished or cancelled, or raise TimedOut after `timeout` seconds.
+        """Wait until a bulk operation is finished or cancelled. Raises TimedOut after `timeout` seconds.
 
         Each poll calls `on_progress`.
         """

@@ -1,4 +1,4 @@
-"""How one description of a route becomes a method of both clients.
+"""Turns one description of a route into a method of both clients.
 
 A group of methods (`client.endpoints`, `client.dead_letters`) is written once. Bound to a blocking runner, its methods
 return the result; bound to an asyncio runner, they return an awaitable. The type annotations reflect this.
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause. The runner replies with the time after it, in seconds of a monotonic clock."""
+    """A pause. The runner replies with the time at which the pause ended, in seconds on a monotonic clock."""
 
     seconds: float
 
@@ -46,7 +46,7 @@ def exchange(call: Call[Any]) -> Steps[Answer | Silence]:
 
 
 def pause(seconds: float) -> Steps[float]:
-    """Pause, and return the time after the pause, in seconds of a monotonic clock."""
+    """Pause, and return the time at which the pause ended, in seconds on a monotonic clock."""
     reply = yield Pause(seconds)
     if not isinstance(reply, float):
         raise TypeError(f"the reply to a pause is the time, got {reply!r}")
@@ -56,7 +56,7 @@ def pause(seconds: float) -> Steps[float]:
 # -- retries and waiting -----------------------------------------------------------------------------------
 
 _TRANSIENT = frozenset({429, 502, 503, 504})
-"""Statuses of temporary errors, which the request itself did not cause."""
+"""The HTTP statuses of temporary errors, which the request itself did not cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Each(Generic[P, T]):
     def __init__(self, page: Callable[Concatenate[Any, P], Call[Page[T]]]) -> None:
         self.described = page
         functools.update_wrapper(self, page)  # type: ignore[arg-type]
-        self.__doc__ = "Iterate over all of them. Pages are fetched as needed; `limit` is the size of a page."
+        self.__doc__ = "Iterate over all items of the list. Pages are fetched as needed; `limit` is the page size."
 
     @overload
     def __get__(self, group: None, owner: type) -> Self: ...

@@ -1,8 +1,8 @@
 """An attempt as the console shows it: the request, and a curl command that sends it again.
 
-The attempt log stores only the headers. The body is rebuilt from the event's payload, or from the payload that an
-operator edited. The URL and the envelope are the endpoint's current ones; the page warns if they may have changed since
-the attempt.
+Of each request, the attempt log stores only the headers. The console rebuilds the body from the event's payload, or
+from the payload that an operator edited. It uses the endpoint's current URL and envelope setting, and the page warns if
+these may have changed since the attempt.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class ShownAttempt(NamedTuple):
     url: str | None
     """The endpoint's current URL; None if its destination is not a URL."""
     body: bytes | None
-    """The body that was sent, in the endpoint's current envelope; None if it is no longer stored."""
+    """The body that was sent, rebuilt with the endpoint's current envelope setting; None if it is no longer stored."""
     changed_at: Instant | None
-    """When the endpoint's URL or envelope first changed after the attempt; None if no change is known."""
+    """When the endpoint's URL or envelope setting first changed after the attempt; None if no change is known."""
 
     @property
     def unsent(self) -> str:
-        """The text that is shown if there is no request to show."""
+        """The text that the page shows if there is no request to show."""
         unknown = self.attempt.code in (Code.WORKER_LOST, Code.ENDPOINT_DELETED)
         return "It is not known whether anything was sent." if unknown else "Nothing was sent."
 
@@ -67,8 +67,8 @@ class ShownAttempt(NamedTuple):
         return f"{self.attempt.delivery_id}-{self.attempt.number}.json"
 
     def curl(self, bytes_max: int | None = None) -> str | None:
-        """The request as a curl command; None if the request is unknown or longer than `bytes_max`. It is built on
-        demand, because a page with hundreds of attempts is rendered again every two seconds."""
+        """The request as a curl command; None if the request is unknown or longer than `bytes_max`. The command is
+        built on demand, because a page with hundreds of attempts is rendered again every two seconds."""
         headers = self.attempt.request_headers
         if self.url is None or self.body is None or not self.attempt.was_sent:
             return None
@@ -78,14 +78,14 @@ class ShownAttempt(NamedTuple):
 
 
 class Sending(NamedTuple):
-    """The request body over time: the event's payload at first, and the edited payload after an operator's edit."""
+    """The request body over time: first the event's payload, then, after an operator's edit, the edited payload."""
 
     endpoint: Endpoint
     first: bytes | None
     present: bytes | None
     edited_at: tuple[Instant, ...]
     changed_at: tuple[Instant, ...]
-    """When the endpoint's URL or envelope changed."""
+    """The times at which the endpoint's URL or envelope setting changed."""
 
     def shown(self, attempts: Sequence[Attempt]) -> list[ShownAttempt]:
         longest = max((one.finished_at - one.started_at for one in attempts), default=0)
@@ -127,7 +127,7 @@ async def sending_of(
 
 
 def _reshapes(entry: AuditEntry) -> bool:
-    """Whether a change affects the URL or the body. The audit entry lists the changed fields as its reason."""
+    """Whether a change of the endpoint affects the URL or the body. The entry's reason lists the changed fields."""
     return entry.action == "endpoint.change" and not _SHAPING.isdisjoint(entry.reason.split(", "))
 
 
@@ -136,11 +136,12 @@ def _body(endpoint: Endpoint, event: Event, payload: bytes) -> bytes:
 
 
 BODY_BYTES_MAX = 96 * 1024
-"""A larger body is read from a file, because Linux limits a single argument to 128 KiB."""
+"""The curl command reads a larger body from a file, because Linux limits a single argument to 128 KiB."""
 
 
 def curl_command(url: str, header_lines: bytes, body: bytes, file_name: str) -> str:
-    """`header_lines` has one header per line, as in the attempt log. A large body is read from `file_name`."""
+    """A curl command. `header_lines` has one header per line, as in the attempt log. A large body is read from
+    `file_name`."""
     words = ["curl --globoff --include --request POST", f"--url {quoted(url.encode())}"]
     words += [f"--header {quoted(line)}" for line in _headers(header_lines)]
     if len(body) > BODY_BYTES_MAX:
@@ -169,8 +170,8 @@ _ESCAPES = {byte: f"\\x{byte:02x}" for byte in range(256) if not 0x20 <= byte < 
 
 
 def _headers(lines: bytes) -> Iterator[bytes]:
-    """The headers in curl's syntax. `Name;` sends an empty value, because `Name:` would send no header. Lines that
-    start with `@` are left out, because curl would read headers from a file of that name."""
+    """The headers in curl's syntax. A header with an empty value is written as `Name;`, because for `Name:` curl sends
+    no header. Lines that start with `@` are left out, because curl would read headers from a file of that name."""
     for line in lines.splitlines():
         name, colon, value = line.partition(b":")
         if colon and not line.startswith(b"@"):

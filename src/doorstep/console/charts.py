@@ -1,4 +1,4 @@
-"""The charts of a report: their figures, names and colours. No I/O."""
+"""The charts of a report: their values, names and colours. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Confirmation pages: for an action on one item, or on many deliveries, which becomes a bulk operation.
+"""Confirmation pages for actions on one item and for actions on many deliveries, which become bulk operations.
 
-A confirmation is a separate page; with JavaScript it opens as a dialog over the list. "All that match" means all that
-matched when the confirmation was shown, because the user has not seen or counted later ones. The form therefore sends
-that time along as an upper bound of the filter.
+A confirmation is a separate page; with JavaScript it opens as a dialog over the list. "All that match" means all rows
+that matched when the confirmation was shown. Rows that were added later are excluded, because the user has not seen
+them and they are not in the count. The form therefore sends the time of the confirmation as an upper bound for the
+filter.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Confirmation(NamedTuple):
 
 
 Ask = Callable[[PageRequest], Awaitable[tuple[str, Confirmation]]]
-"""Returns the title, which describes the item as it is now, and the rest of the confirmation."""
+"""Returns the title and the rest of the confirmation. The title describes the current state of the item."""
 Act = Callable[[PageRequest, str], Awaitable[Response]]
 """Performs the action. The text is the reason for the audit log."""
 
@@ -63,7 +64,8 @@ def confirmed(pages: Pages, path: str, ask: Ask) -> Callable[[Act], Act]:
 
 
 def one_time_id(request: PageRequest) -> UUID:
-    """The unique id of a form, from its field `once`. A form that is submitted twice takes effect only once."""
+    """The unique id of a form, which the form sends in its field `once`. Because of this id, a form that is submitted
+    twice takes effect only once."""
     return request.form.id("once") or uuid7(request.now)
 
 
@@ -82,12 +84,12 @@ def reason_of(form: Fields, *, required: bool = False) -> str:
 class Chosen(NamedTuple):
     selection: Selection
     fields: Fields
-    """The form fields that produce the same selection again."""
+    """The form fields from which the same selection can be read again."""
 
 
 def of_queue(fields: Fields, now: Instant) -> Chosen:
-    """A selection from the retry queue. The age of a failure is measured when the confirmation is shown, not when it is
-    submitted."""
+    """A selection from the retry queue. If it filters by age, the age is measured when the confirmation is shown, not
+    when it is submitted."""
     if not fields.flag("all"):
         return _ticked(fields, WAITING_STATES)
     before = to_iso(_earlier(queue_of(fields, now).failed_before, now))
@@ -105,8 +107,8 @@ def of_letters(fields: Fields, now: Instant) -> Chosen:
 
 
 def of_events(fields: Fields, now: Instant) -> Chosen:
-    """Events that were accepted in a time range. Both ends are required, so that nobody replays everything by
-    accident."""
+    """A selection of events that were accepted in a time range. Both ends of the range are required, so that nobody
+    replays everything by accident."""
     filter = events_of(fields)
     if filter.created_from is None or filter.created_before is None:
         missing = "created_from" if filter.created_from is None else "created_before"
@@ -118,8 +120,8 @@ def of_events(fields: Fields, now: Instant) -> Chosen:
 
 
 def _ticked(fields: Fields, states: States) -> Chosen:
-    """The ticked rows. Each is acted on only while it is in one of `states`, the states that the list shows. Ticking no
-    rows is an error; it never selects all rows."""
+    """A selection of the ticked rows. The action applies only to rows that are still in one of `states`, the states
+    that the list shows. Ticking no rows is an error; it never selects all rows."""
     if ids := fields.ids("id"):
         return Chosen(Selection(delivery_ids=tuple(dict.fromkeys(ids)), states=states), fields.only("id"))
     raise InvalidInput("id", "no rows are selected; select some rows, or choose all that match")
@@ -140,7 +142,7 @@ class BulkConfirmation(NamedTuple):
 
     kind: BulkKind
     title: str
-    """Completed with the count: `Retry` → `Retry 5 deliveries?`"""
+    """The verb for the confirmation's question: `Retry` becomes `Retry 5 deliveries?`"""
     warning: str = ""
     danger: bool = False
     rate: bool = False
@@ -180,8 +182,8 @@ async def _ask_bulk(
 
 
 async def _start_bulk(request: PageRequest, question: BulkConfirmation, chosen: Chosen) -> Response:
-    """A single delivery is acted on at once. Several deliveries become a bulk operation, whose page shows the
-    progress."""
+    """Performs the action. An action on a single delivery takes effect immediately. An action on several deliveries
+    becomes a bulk operation, whose page shows the progress."""
     selection = chosen.selection
     reason = reason_of(request.form, required=question.danger)
     if selection.delivery_ids is not None and len(selection.delivery_ids) == 1:
@@ -196,8 +198,8 @@ async def _start_bulk(request: PageRequest, question: BulkConfirmation, chosen: 
 async def start_bulk(
     request: PageRequest, kind: BulkKind, selection: Selection, reason: str, endpoint_id: UUID | None = None
 ) -> Response:
-    """Start a bulk operation and redirect to its page. If the operation is older than the request, the same form was
-    submitted before."""
+    """Start a bulk operation and redirect to its page. If an operation with the form's id already exists, the form was
+    submitted twice, and no second operation starts."""
     now = request.now
     bulk = await request.components.bulk.start(
         kind,
@@ -228,11 +230,11 @@ class Endpoints(NamedTuple):
     items: list[tuple[UUID, str]]
     """Ids and names."""
     cut: bool
-    """Whether there are more endpoints than `items` has."""
+    """Whether there are more endpoints than those in `items`."""
 
 
 async def endpoints_of(request: PageRequest) -> Endpoints:
-    """The organization's endpoints, sorted by name: the first ENDPOINTS_MAX, and the one that the query names."""
+    """The organization's first ENDPOINTS_MAX endpoints and the endpoint that the query asks for, sorted by name."""
     page = await request.reader.endpoints(request.org_id, None, None, ENDPOINTS_MAX)
     found = {one.endpoint_id: one.name for one in page.items}
     chosen = request.query.id("endpoint_id")

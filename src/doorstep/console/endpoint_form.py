@@ -1,4 +1,4 @@
-"""The form of an endpoint: formats settings as text, parses them back, and describes retry policies in words. No I/O.
+"""The endpoint form: formats settings as text, parses them back, and describes retry policies in words. No I/O.
 
 The inputs come from the table in `schemas/endpoints.py` and are named like the fields of the API, so that an error can
 be shown beside its input. For an existing endpoint only the changed inputs are parsed. The other settings stay exactly
@@ -24,11 +24,11 @@ from doorstep.schemas.endpoints import DESTINATIONS, INPUTS, Input, InputKind
 OWN = "own"
 """The option for a policy with custom delays."""
 KEPT = "***"
-"""A placeholder for the value of an existing header, which is never shown. If it is left in place, the value is
-kept."""
+"""A placeholder that the form shows instead of the value of an existing header. If the user leaves it in place, the
+header keeps its value."""
 _JITTER = RetryPolicy(()).jitter
 _LARGEST = 10**15
-"""The form only parses numbers; the endpoint service checks their bounds."""
+"""The largest number that the form accepts. The endpoint service checks the actual bounds."""
 _KIND = "destination"
 """The input that selects the kind of destination. The kind determines which other inputs apply."""
 Known = Mapping[str, str]
@@ -46,7 +46,7 @@ def inputs_by_section() -> dict[str, list[Input]]:
 
 
 def texts_of(form: EndpointForm) -> dict[str, str]:
-    """The text of every input. An empty text means the default."""
+    """The text of every input for these settings. An empty text means the default."""
     texts = {one.name: _text(one, form) for one in INPUTS if one.field != "policy" and one.name != _KIND}
     return {_KIND: _kind_of(form), **texts, **_policy_texts(form.policy)}
 
@@ -65,7 +65,8 @@ def _text(one: Input, form: EndpointForm) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Remove line breaks, as browsers do in a one-line input. Otherwise an untouched text would look changed."""
+    """Remove line breaks, as browsers do in a one-line input. Otherwise a text that the user did not touch would look
+    changed."""
     return "".join(text.splitlines()).strip()
 
 
@@ -133,7 +134,7 @@ def changes_of(fields: Fields, before: EndpointForm) -> dict[str, Any]:
         for name, inputs in _INPUTS_OF.items()
         if name != "signing" and touched.intersection(inputs)
     }
-    if changes.get(_KIND, ...) is None:  # set by its short form, `url` or `handler`
+    if changes.get(_KIND, ...) is None:  # the destination is set by its short form, the field `url` or `handler`
         del changes[_KIND]
     return changes
 
@@ -144,7 +145,8 @@ def texts_in(fields: Fields) -> dict[str, str]:
 
 
 def flawed_input(error: InvalidInput) -> str:
-    """The input beside which an error is shown: the field that the error names, or the field that contains it."""
+    """The name of the input beside which an error is shown. If the field that the error names has no input, an
+    enclosing field's input is used."""
     parts = error.field.split(".")
     wider = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
     names = {one.name for one in INPUTS}
@@ -156,7 +158,7 @@ def _plain(text: str) -> str:
 
 
 def _value(name: str, fields: Fields, known: Known) -> Any:
-    """The value of one field of EndpointForm, read from its inputs."""
+    """The value of one field of EndpointForm, read from the inputs that belong to this field."""
     match name:
         case "url" | "handler":
             return fields.text(name) if DESTINATIONS[_chosen_kind(fields)].short == name else None
@@ -184,14 +186,14 @@ def _chosen_kind(fields: Fields) -> str:
 
 
 def _parts(name: str, fields: Fields) -> dict[str, Any]:
-    """The entered values of a field with several inputs. An empty input means the default. A 0 does not: the endpoint
-    service rejects it."""
+    """The entered values of a field with several inputs. An empty input means the default. A 0 does not mean the
+    default: the endpoint service rejects it."""
     parts = {one.name: _READERS[one.kind](fields, one.name) for one in INPUTS if one.name.startswith(f"{name}.")}
     return {part.partition(".")[2]: value for part, value in parts.items() if value is not None}
 
 
 def _texts(fields: Fields, name: str) -> tuple[str, ...]:
-    """The lines of the text that are not empty."""
+    """The non-empty lines of the text."""
     return tuple(line.strip() for line in (fields.text(name) or "").splitlines() if line.strip())
 
 
@@ -237,7 +239,7 @@ _READERS: dict[InputKind, Callable[[Fields, str], Any]] = {
     "signing": lambda fields, name: fields.text(name) or "v1",
 }
 _INPUTS_OF: dict[str, list[str]] = {}
-"""The inputs of each field."""
+"""For each field, the names of its inputs."""
 for _one in INPUTS:
     _INPUTS_OF.setdefault(_one.field, [_KIND] if _one.field in ("url", "handler") else []).append(_one.name)
 
@@ -269,7 +271,7 @@ def in_force(endpoint: Endpoint, org: Org | None, standard: RetryPolicy, retries
 
 
 def in_words(policy: RetryPolicy) -> str:
-    """`At once, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Delays vary by 10%.`"""
+    """`Immediately, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Delays vary by 10%.`"""
     if not policy.delays:
         return "One attempt. Failures are not retried automatically; they wait for an operator."
     attempts = f"{len(policy.delays) + 1} attempts"
@@ -278,7 +280,7 @@ def in_words(policy: RetryPolicy) -> str:
     delays = [_duration(delay) for delay in policy.delays]
     whole = _duration(sum(policy.delays))
     vary = f" Delays vary by {policy.jitter:.0%}." if policy.jitter else ""
-    return f"At once, then after {_listed(delays)}: {attempts} within {whole}.{vary}{_deadline(policy)}"
+    return f"Immediately, then after {_listed(delays)}: {attempts} within {whole}.{vary}{_deadline(policy)}"
 
 
 def _deadline(policy: RetryPolicy) -> str:

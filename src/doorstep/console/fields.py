@@ -24,7 +24,7 @@ _CAUSE_RULE = "must be a cause id from the list of causes: sixteen hexadecimal d
 
 
 class Fields:
-    """The query of a URL, or the fields of a form. An empty field counts as missing."""
+    """The query parameters of a URL, or the fields of a form. An empty field counts as missing."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = [(name, value) for name, value in pairs if value.strip()]
@@ -36,7 +36,7 @@ class Fields:
         return [value for given, value in self.pairs if given == name]
 
     def raw(self, name: str) -> str | None:
-        """The value with its leading and trailing whitespace, for payloads."""
+        """The value with leading and trailing whitespace kept, for payloads."""
         return next(iter(self.texts(name)), None)
 
     def text(self, name: str) -> str | None:
@@ -82,7 +82,7 @@ class Fields:
         return None if percent is None else round(percent / 100, 12)
 
     def moment(self, name: str) -> Instant | None:
-        """A date, or a date and a time. Without an offset it is read as UTC."""
+        """A date, or a date and a time. Without an offset, it is read as UTC."""
         return self.read(name, _moment, "must be a date and a time, such as 2026-01-31 14:30 (UTC)")
 
     def span(self, name: str) -> float | None:
@@ -91,7 +91,7 @@ class Fields:
         return None if value is None else span_from_text(name, value)
 
     def read(self, name: str, parse: Callable[[str], T], rule: str) -> T | None:
-        """The parsed text; InvalidInput with this rule if it cannot be parsed."""
+        """The parsed text. If the text cannot be parsed, raises InvalidInput with `rule` as its message."""
         value = self.text(name)
         return None if value is None else parsed(name, value, parse, rule)
 
@@ -107,7 +107,7 @@ class Fields:
         return Fields(self.without(*values).pairs + given)
 
     def where(self, **values: object) -> str:
-        """The result of `having`, as the query of a URL."""
+        """The result of `having`, encoded as the query of a URL."""
         return urlencode(self.having(**values).pairs)
 
 
@@ -147,8 +147,8 @@ AGES = {"5m": 300, "1h": 3_600, "6h": 21_600, "24h": 86_400, "3d": 259_200}
 
 
 def queue_of(fields: Fields, now: Instant) -> RetryQueueFilter:
-    """The filter of the retry queue. `age` is relative to `now`. A confirmation, whose selection must not change with
-    time, sends `failed_before` instead."""
+    """The filter of the retry queue. The field `age` is relative to `now`. A confirmation sends the fixed time
+    `failed_before` instead, so that the selection stays the same until the user confirms."""
     age = fields.option("age", AGES)
     return RetryQueueFilter(
         waiting=fields.option("status", {"pending": True, "in_progress": False}),

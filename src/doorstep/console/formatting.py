@@ -20,7 +20,7 @@ _THIN = " "
 
 
 def ago(at: Instant, now: Instant) -> str:
-    """`3 min ago`, `in 5 s`, `now`. It is exact to the second, because static/times.js keeps it up to date."""
+    """A time relative to `now`: `3 min ago`, `in 5 s`, `now`. static/times.js keeps the text up to date in the page."""
     span = abs(now - at) // SECOND * SECOND
     if not span:
         return "now"
@@ -28,7 +28,8 @@ def ago(at: Instant, now: Instant) -> str:
 
 
 def lasting(span: Instant) -> str:
-    """A duration in its largest unit: `4.2 ms`, `1 h 5 min`, `3 d`. Below ten of it, the next smaller unit is added."""
+    """A duration in the largest unit that fits: `4.2 ms`, `3 d`. If the number of these units is below ten, the next
+    smaller unit is added: `1 h 5 min`."""
     if span < SECOND:
         return f"{span / 1_000:.3g}{_THIN}ms"
     whole = span // SECOND
@@ -70,7 +71,8 @@ def spoken(text: str, now: Instant) -> str:
 
 
 def until(text: str, now: Instant) -> str:
-    """Only the time in such a message: `until 14:30:05 UTC`. A message without a time stays as it is."""
+    """Reduces a message from the engine to the time in it: `until 14:30:05 UTC`. A message without a time stays as it
+    is."""
     found = _INSTANT.search(text)
     return f"until {spoken(found[0], now)}" if found else text
 
@@ -83,7 +85,7 @@ def amount(value: float) -> str:
 
 
 def counted(count: Count) -> str:
-    """`50`, or `10 000+` for a count that stopped at its limit."""
+    """A count as text: `50`, or `10 000+` if counting stopped at a limit."""
     return amount(count.value) + ("" if count.exact else "+")
 
 
@@ -93,7 +95,7 @@ def share(part: float, whole: float) -> str:
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """`1 event`, `5 events`."""
+    """An amount with its noun: `1 event`, `5 events`."""
     return f"{amount(count)} {one if count == 1 else many or one + 's'}"
 
 
@@ -108,13 +110,13 @@ def sized(count: int) -> str:
 _WIDTH, _HEIGHT = 96, 20
 _GROUND = f'<path class="ground" d="M0 {_HEIGHT - 0.5}h{_WIDTH}v.5H0z"/>'
 PRETTY_BYTES_MAX, LAYOUT_BYTES_MAX = 256 * 1024, 1024 * 1024
-"""The size limits before and after formatting. Larger content is shown unformatted, because formatting it takes too
-long."""
+"""The maximum size of content before and after formatting. Larger content is shown unformatted, because formatting it
+would take too long."""
 
 
 def sparkline(values: Sequence[float], label: str, kind: str = "", bad: Sequence[float] = ()) -> Markup:
     """A row of bars over time, the oldest on the left, with a `label` for screen readers. The `bad` part of each bar is
-    drawn at its bottom, where even a small part is visible."""
+    drawn at the bottom of the bar, where even a small part is visible."""
     top = max(values, default=0) or 1
     bars = _bars([value / top for value in values]) + _bars([value / top for value in bad], ' class="bad"')
     return Markup(
@@ -123,7 +125,7 @@ def sparkline(values: Sequence[float], label: str, kind: str = "", bad: Sequence
 
 
 def _bars(parts: Sequence[float], named: str = "") -> str:
-    """All bars as one path, which takes a fifth of the bytes that separate shapes would."""
+    """All bars as one SVG path, which needs a fifth of the bytes that separate shapes would need."""
     step = _WIDTH / max(1, len(parts))
     width = max(1.0, step - 1)
     path = "".join(
@@ -151,7 +153,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def _layout_bytes(json: bytes) -> int:
-    """The approximate size of the indented JSON. Every item of a list or an object gets its own line, which is indented
-    by two spaces per level. 240 KB of brackets become 96 MB."""
+    """The approximate size of the JSON after indentation. Every item of a list or an object gets its own line, indented
+    by two spaces per level, so 240 KB of nested brackets become 96 MB."""
     signs = _STRING.sub(b"", json).translate(None, _REST)
     return len(json) + 2 * sum(accumulate(map(_STEPS.__getitem__, signs)))

@@ -1,6 +1,5 @@
-"""Checks every request for a page: the session, then the permission, then that a page of this session sent the form.
-
-Also signs users in, with a key or a one-time link, and shows errors as pages.
+"""Checks every request for a console page: is there a session, is the action permitted, and was a form sent by a page
+of this session? This module also signs users in, with a key or a one-time link, and shows errors as pages.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ SIGN_IN = "/console/sign-in"
 FORM_BYTES_MAX = 64 * 1024
 """The size limit of a form without a payload."""
 _FORM_BYTES_SPARE = 4 * 1024 * 1024
-"""Form encoding makes a payload up to three times as large. A pretty-printed payload may need this many additional
-bytes. One megabyte of them leaves room for edits: a payload that became too large is shown again with an error, instead
-of being lost."""
+"""The size limit of a form with a payload is three times the largest payload, because form encoding can triple its
+size, plus this number of bytes. Most of them are for pretty-printing; one megabyte leaves room for edits: if a user
+makes a payload too large, the form is shown again with an error, and the edit is not lost."""
 _STALE = "this form is from an earlier session; reload the page and try again"
 _FORBIDDEN = "Not allowed"
 _UNKNOWN = "this key is unknown, has expired or was revoked"
@@ -75,7 +74,7 @@ class Guard:
                 if not _is_ours(http, request.form, session):
                     return show_problem(request, Problem(403, "Nothing was changed", _STALE))
             return await page.answer(request)
-        except Exception as error:  # noqa: BLE001  anything that a page did not handle
+        except Exception as error:  # noqa: BLE001  any error that the page did not handle
             return answer_error(request, error)
 
     async def form(self, request: Request, bytes_max: int | None = None) -> Fields:
@@ -97,8 +96,8 @@ def set_session(response: Response, cookie: str, request: Request) -> None:
 
 
 def is_same_origin(request: Request) -> bool:
-    """Whether a page of this server sent the form, according to the browser. If the browser does not say, this is
-    True."""
+    """Whether a page of this server sent the form, according to the headers that the browser adds. If these headers are
+    missing, this is True."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = request.headers.get("origin")
@@ -106,8 +105,8 @@ def is_same_origin(request: Request) -> bool:
 
 
 def is_opened_by_user(request: Request) -> bool:
-    """Whether the user opened this URL directly or from a page of this server, according to the browser. Over plain
-    HTTP most browsers do not say, and this is False."""
+    """Whether the user opened this URL directly or from a page of this server, according to the browser's
+    `Sec-Fetch-Site` header. Most browsers do not send this header over plain HTTP; then this is False."""
     return request.headers.get("sec-fetch-site") in ("same-origin", "none")
 
 
@@ -117,8 +116,8 @@ def _is_ours(request: Request, form: Fields, session: Session) -> bool:
 
 
 def _to_sign_in(request: Request) -> Response:
-    """Redirect to the sign-in page. A request from htmx reloads only part of a page, so its response makes htmx
-    redirect the whole page."""
+    """Redirect to the sign-in page. A request from htmx reloads only a part of the page, so the response instructs htmx
+    to redirect the whole page."""
     place = f"{SIGN_IN}?next={quote(path_and_query(request))}" if request.method == "GET" else SIGN_IN
     if "hx-request" in request.headers:
         return Response(status_code=401, headers={"HX-Redirect": place})
@@ -163,9 +162,9 @@ class SignIn:
         return self._welcome(request, key, inside(given.text("next")))
 
     async def follow_link(self, request: Request) -> Response:
-        """GET /console/sign-in/{token}: signs in. It asks for confirmation first if another site may have sent the user
-        here, or if the user is signed in with another key. It also asks on HEAD, which programs use to preview a
-        link."""
+        """GET /console/sign-in/{token}: signs the user in. Asks for confirmation first if another site may have sent
+        the user here, or if the user is signed in with another key. HEAD also gets the confirmation, because programs
+        send HEAD to preview a link, and this must not use up the link."""
         key, session = await self._holder(request), await self._guard.session(request)
         if key is None:  # the browser may have used the link by prefetching it
             return RedirectResponse(HOME, 303) if session else _form(request, _USED, 401)
@@ -180,13 +179,13 @@ class SignIn:
         return _form(request, _USED, 401) if key is None else self._spend(request, key)
 
     def _spend(self, request: Request, key: ApiKey) -> Response:
-        """Use up the link and sign in. This comes after looking up the key, so that the link stays valid if the store
-        is down."""
+        """Use up the link and sign in. Call this only after the key has been looked up: if the store is down, the
+        lookup fails and the link stays valid."""
         spent = self._links.spend(request.path_params["token"])
         return self._welcome(request, key, HOME) if spent else _form(request, _USED, 401)
 
     async def _holder(self, request: Request) -> ApiKey | None:
-        """The key of the link; None if the link or the key is not valid."""
+        """The API key that the link signs in with; None if the link or the key is not valid."""
         digest = self._links.stands_for(request.path_params["token"])
         return None if digest is None else await self._guard.doorstep.components.keys.holder(digest)
 
@@ -213,7 +212,7 @@ def _form(request: Request, refusal: str | None = None, status: int = 200) -> Re
 
 
 class Problem(NamedTuple):
-    """An error as a page shows it."""
+    """An error, in the form that a page shows."""
 
     status: int
     title: str
@@ -239,8 +238,8 @@ def problem_of(error: Exception) -> Problem:
 
 
 def answer_error(request: PageRequest, error: Exception) -> Response:
-    """A rejected action redirects to the page it came from and shows the reason there. Other errors get their own
-    page."""
+    """The response to an error. After a rejected action, it redirects to the page that the action came from, which
+    shows the reason. Other errors get their own page."""
     if request.is_post and isinstance(error, Conflict | InvalidInput | Overloaded):
         return request.refused(str(error))
     _log_bug(request.http, error)
@@ -250,7 +249,8 @@ def answer_error(request: PageRequest, error: Exception) -> Response:
 
 
 def show_problem(request: PageRequest, problem: Problem, **context: object) -> Response:
-    """Show an error page. After a POST it only links back, because a link cannot submit the form again."""
+    """Show an error page. After a POST, the page offers only a link back and not a link to try again, because a link
+    cannot submit the form again."""
     return request.page(
         "problem.html",
         problem.status,
@@ -263,13 +263,13 @@ def show_problem(request: PageRequest, problem: Problem, **context: object) -> R
 
 
 def with_error_page(answer: Route) -> Route:
-    """The route, with an error page for errors before the session is known, for example while the store is down. That
-    page has no menu and shows nothing that needs a session."""
+    """The route, with an error page for errors that occur before the session is known, for example while the store is
+    down. That page has no menu and shows nothing that needs a session."""
 
     async def route(request: Request) -> Response:
         try:
             return await answer(request)
-        except Exception as error:  # noqa: BLE001  anything that the guard did not handle
+        except Exception as error:  # noqa: BLE001  any error that the guard did not handle
             _log_bug(request, error)
             problem = problem_of(error)
             return signed_out_page(
@@ -289,7 +289,7 @@ def signed_out_page(template: str, status: int = 200, **context: object) -> Resp
 
 
 def _log_bug(request: Request, error: Exception) -> None:
-    """Log an unexpected error: every exception that is not a DoorstepError is a bug."""
+    """Log an unexpected error. Every exception that is not a DoorstepError is a bug in Doorstep."""
     if not isinstance(error, DoorstepError):
         extra = {"correlation_id": request.scope["correlation_id"]}
         _log.error("a page failed", extra=extra, exc_info=error)

@@ -64,7 +64,7 @@ def asset(name: str) -> str:
 
 
 async def serve_asset(request: Request) -> Response:
-    """Needs no session, because the static files are the same in every installation."""
+    """Serve a static file. No session is needed, because the static files are the same in every installation."""
     name = request.path_params["name"]
     found = _assets().get(name)
     if found is None:
@@ -81,7 +81,7 @@ def _assets() -> dict[str, bytes]:
 
 @cache
 def _edition() -> str:
-    """A hash of all static files. It is part of their URLs, so that browsers may cache them forever."""
+    """A hash of all static files. The hash is part of their URLs, so that browsers may cache the files forever."""
     whole = hashlib.sha256()
     for name, content in _assets().items():
         whole.update(name.encode() + b"\0" + content)
@@ -116,4 +116,4 @@ MENU: tuple[tuple[Screen, ...], ...] = (
         Screen("Settings", "/console/settings", "s"),
     ),
 )
-"""Groups of screens: events, destinations, administration."""
+"""The screens in the menu, in three groups: events, destinations, administration."""

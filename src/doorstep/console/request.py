@@ -54,7 +54,7 @@ class PageRequest:
         self.is_post = http.method == "POST"
         """Whether a form was sent."""
         self.refreshing = "hx-request" in http.headers
-        """Whether htmx is reloading the live part of a page. A flash message waits for the next whole page."""
+        """Whether htmx is reloading the live part of a page. If so, a flash message waits for the next full page."""
         self.correlation_id = str(http.scope["correlation_id"])
         self._sessions = sessions
         self.flash = None if self.refreshing else sessions.open(http.cookies.get(FLASH_COOKIE, ""), Flash)
@@ -67,20 +67,21 @@ class PageRequest:
 
     @property
     def back(self) -> str:
-        """The page that the form was opened from. It is always a page of the console, even if the request names another
-        URL."""
+        """The page that the form was opened from. If the request names no page of the console, this is the console's
+        start page."""
         return inside(self.form.text("back") or self.query.text("back"))
 
     @property
     def sent(self) -> Fields:
-        """The submitted form; before it is submitted, the query that opened it."""
+        """The fields of the submitted form. Before it is submitted, these are the query parameters of the URL that
+        shows it."""
         return self.form if self.is_post else self.query
 
     def may(self, permission: str) -> bool:
         return self.session.may(Permission(permission))
 
     def id(self, name: str) -> UUID:
-        """An id in the path. A malformed id becomes an id that does not exist, so that it also results in NotFound."""
+        """An id in the path. A malformed id is replaced by an id that does not exist, so that it leads to NotFound."""
         try:
             return UUID(self.http.path_params[name])
         except ValueError:
@@ -101,8 +102,8 @@ class PageRequest:
     def form_page(
         self, template: str, error: FormError | None = None, entered: Fields | None = None, **context: object
     ) -> Response:
-        """A form with the values in `entered`. With an error, or without `entered`, it has the submitted values and
-        shows the error."""
+        """A page with a form. The inputs contain the values in `entered`. If `entered` is None, or if there is an
+        error, they contain the submitted values. An error is also shown."""
         status = 200 if error is None else 422 if isinstance(error, InvalidInput) else 409
         values = self.form if entered is None or error is not None else entered
         return self.page(template, status, entered=values, error=error, **context)
@@ -126,7 +127,7 @@ def html(text: str, status: int = 200) -> Response:
 
 
 def is_secure(request: Request) -> bool:
-    """Whether the request came over HTTPS. If so, its cookies are restricted to HTTPS."""
+    """Whether the request came over HTTPS. If so, the cookies in the response are restricted to HTTPS."""
     return request.url.scheme == "https"
 
 
@@ -146,9 +147,9 @@ def inside(path: str | None) -> str:
 Answer = Callable[[PageRequest], Awaitable[Response]]
 Declare = Callable[[Answer], Answer]
 Service = Callable[[UUID, UUID, str], Awaitable[object]]
-"""An action on one item. It takes the ids of the organization and the item, and the user's name."""
+"""A function that acts on one item. It takes the ids of the organization and the item, and the user's name."""
 ShowForm = Callable[[PageRequest, FormError | None], Awaitable[Response]]
-"""Shows a form. With an error, it shows the submitted values."""
+"""A function that shows a form. If it gets an error, it shows the submitted values with the error."""
 LOOK, ACT, ADMINISTER = Permission.LOOK, Permission.ACT, Permission.ADMINISTER
 
 
@@ -162,7 +163,8 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """The pages of one screen. Every page that changes state is a POST. By default it requires the permission `ACT`."""
+    """The pages of one screen. Every page that changes state is a POST, which by default requires the permission
+    `ACT`."""
 
     def __init__(self, prefix: str = "") -> None:
         self.path = HOME + prefix
@@ -175,8 +177,8 @@ class Pages:
         return self._page("POST", path, permission, default_org)
 
     def act(self, path: str, service: Callable[[Components], Service], sentence: str) -> None:
-        """An action that needs no input: POST calls the service for the item in the path, and the next page shows the
-        sentence."""
+        """Declare an action that needs no input: POST calls the service for the item in the path, and the next page
+        shows `sentence`."""
 
         @self.post(path)
         async def answer(request: PageRequest) -> Response:
@@ -193,8 +195,8 @@ class Pages:
         default_org: bool = False,
         shows: type[FormError] | tuple[type[FormError], ...] = InvalidInput,
     ) -> Declare:
-        """A form: GET shows it, POST calls the decorated function. After an error of a type in `shows`, the form is
-        shown again with the error. `guard.answer_error` handles all other errors."""
+        """Declare a form: GET shows the form, POST calls the decorated function. If that function raises one of the
+        exceptions in `shows`, the form is shown again with the error. `guard.answer_error` handles all other errors."""
 
         def declare(submit: Answer) -> Answer:
             async def ask(request: PageRequest) -> Response:

@@ -57,7 +57,7 @@ SCREENS: tuple[Pages, ...] = (
     settings.TARGET_PAGES,
     settings.SETTINGS_PAGES,
 )
-"""The order matters for routing: a fixed path comes before a path with a parameter in the same place."""
+"""The order matters for routing: a fixed path must come before a path that has a parameter in the same position."""
 
 
 def all_pages() -> list[Page]:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 IDLE: Instant = 12 * 3_600 * SECOND
 """An unused session ends after this time."""
 LONGEST: Instant = 7 * DAY
-"""Every session ends after this time, however active it was."""
+"""Every session ends after this time, however active the user was."""
 _RENEWED_AFTER: Instant = 600 * SECOND
-"""A cookie is renewed at most this often."""
+"""The minimum time between two renewals of a cookie."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -36,9 +36,9 @@ class Session(NamedTuple):
 
     key: ApiKey
     csrf: str
-    """The token that every form of this session contains. Other sites cannot know it."""
+    """The CSRF token that every form of this session contains. Other sites cannot know the token."""
     renewed: str | None = None
-    """The renewed cookie, if the current one is due for renewal."""
+    """The renewed cookie, if the current cookie is due for renewal."""
 
     def may(self, permission: Permission) -> bool:
         return permission in ALLOWED[self.key.role]
@@ -63,7 +63,8 @@ _CONTEXTS = {_SealedSession: "console session", Flash: "console message"}
 
 class Sessions:
     def __init__(self, components: Callable[[], Components]) -> None:
-        """`components` is called for each use, because a Doorstep has components only while it is open."""
+        """`components` is a function that is called for each use, because a Doorstep has components only while it is
+        open."""
         self._components = components
 
     def begin(self, key: ApiKey) -> str:
@@ -83,12 +84,12 @@ class Sessions:
         return Session(key, sealed.csrf, renewed)
 
     def seal(self, content: _SealedSession | Flash) -> str:
-        """The content as the value of a cookie."""
+        """The value of a cookie that contains this content, encrypted."""
         sealed = self._components().sealer.seal(msgspec.msgpack.encode(content), context=_CONTEXTS[type(content)])
         return base64.urlsafe_b64encode(sealed).decode()
 
     def open(self, cookie: str, kind: type[T]) -> T | None:
-        """The content of a cookie; None if there is none, or if another installation sealed it."""
+        """The content of a cookie; None if it cannot be read, for example because another installation encrypted it."""
         try:
             sealed = base64.urlsafe_b64decode(cookie.encode())
             return msgspec.msgpack.decode(self._components().sealer.unseal(sealed, context=_CONTEXTS[kind]), type=kind)
@@ -113,12 +114,12 @@ class SignInLinks:
         return f"/console/sign-in/{token}"
 
     def stands_for(self, token: str) -> bytes | None:
-        """The hash of the link's key; None if the link was used, is too old or never existed."""
+        """The hash of the API key that the link signs in with; None if the link was used, is too old or is unknown."""
         digest, until = self._living.get(token, (None, 0))
         return digest if until > self._clock.now() else None
 
     def spend(self, token: str) -> bool:
-        """Make the link invalid; False if it already was."""
+        """Make the link invalid; returns False if the link was already invalid."""
         living = self.stands_for(token) is not None
         self._living.pop(token, None)
         return living

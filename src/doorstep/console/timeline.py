@@ -1,6 +1,7 @@
-"""The timeline of a delivery: its attempts, and why it waited between them. No I/O.
+"""The timeline of a delivery: its attempts, and why it waited between them. This module does no I/O.
 
-The time between attempts is split into periods with one reason each. Positions are in percent of the width.
+The time between attempts is split into periods, each with one reason for the wait. Positions in the drawing are in
+percent of the width.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ KEYS = {
     "first-byte": "until the first byte",
     "rest": "until the end",
 }
-"""The label of each kind of bar: the waits and attempts of a delivery, and the phases of an attempt, each in order."""
+"""A label for each kind of bar: first the waits and attempts in a delivery's timeline, then the phases of an
+attempt."""
 
 
 class Key(NamedTuple):
@@ -50,15 +52,15 @@ class Edge(NamedTuple):
 
     @classmethod
     def of(cls, accepted_at: Instant, attempts: Sequence[Attempt], shown: Sequence[Attempt]) -> Edge:
-        """The time of acceptance. If older attempts are hidden, the start of the first shown attempt instead, because a
-        timeline with gaps would mislead."""
+        """The time of acceptance. If older attempts are hidden, the timeline starts at the first shown attempt instead,
+        because a timeline with gaps would mislead."""
         left_out = len(attempts) > len(shown)
         return cls(shown[0].started_at, f"attempt {shown[0].number}") if left_out else cls(accepted_at)
 
 
 class Timeline(NamedTuple):
     begins: str
-    """The label of its left edge."""
+    """The label of the timeline's left edge."""
     waits: tuple[Bar, ...]
     attempts: tuple[Bar, ...]
     marks: tuple[Mark, ...]
@@ -75,7 +77,7 @@ class Timeline(NamedTuple):
 def timeline(
     edge: Edge, waits: Sequence[Wait], attempts: Sequence[Attempt], running_since: Instant | None, now: Instant
 ) -> Timeline:
-    """The timeline from its left edge to the last known time, which may be a retry in the future."""
+    """The timeline from its left edge to the last known time, which may be that of a future retry."""
     begin = edge.at
     waits = [one._replace(begin=max(begin, one.begin)) for one in waits if one.end > begin]
     ends = [wait.end for wait in waits] + [one.finished_at for one in attempts]
@@ -96,7 +98,7 @@ def timeline(
 
 
 def keys_of(bars: Iterable[Bar]) -> list[Key]:
-    """The labels of the kinds of bars that occur."""
+    """The labels for the kinds of bars that occur."""
     kinds = {bar.kind for bar in bars}
     return [Key(kind, label) for kind, label in KEYS.items() if kind in kinds]
 
@@ -120,7 +122,7 @@ def _in_words(edge: Edge, attempts: Sequence[Attempt], waits: Sequence[Wait], sp
 # -- why a delivery waited ----------------------------------------------------------------------------------
 
 _SOON: Instant = SECOND
-"""Due deliveries are normally claimed within a second. A shorter wait is not explained."""
+"""A worker normally claims a due delivery within this time. The timeline does not explain a shorter wait."""
 _HOLDS = {"endpoint.pause": "paused", "endpoint.disable": "disabled"}
 _FREES = frozenset({"endpoint.resume", "endpoint.delete"})
 _EARLIER = "for an earlier event with the same ordering key"
@@ -130,7 +132,8 @@ class Wait(NamedTuple):
     begin: Instant
     end: Instant
     kind: str
-    """planned: not due yet; held: due, but something blocks it; queued: due, and nothing is known to block it."""
+    """`planned`: the delivery is not due yet; `held`: it is due, but something blocks it; `queued`: it is due, and
+    nothing is known to block it."""
     why: str
 
 
@@ -143,7 +146,7 @@ class Life(NamedTuple):
     ordering_key: str | None
     history: Sequence[HistoryEntry]
     retries_at: Mapping[int, Instant]
-    """When the retry after each attempt was planned, by the number of the attempt."""
+    """The time for which the next retry was planned after each attempt, by the number of the attempt."""
     revive_after_seconds: float
     circuit_changes: Sequence[CircuitChange] = ()
     endpoint_actions: Sequence[AuditEntry] = ()
@@ -151,7 +154,7 @@ class Life(NamedTuple):
 
 
 def waits_of(life: Life, now: Instant) -> list[Wait]:
-    """Every period in which the delivery was pending, in order; the last one may end in the future."""
+    """Every period in which the delivery was pending, in order. The last period may end in the future."""
     holds = [
         *_circuit_holds(life.circuit_changes, now),
         *_endpoint_holds(life.endpoint, life.endpoint_actions, now),
@@ -181,7 +184,7 @@ def _explained(life: Life, line: HistoryEntry, end: Instant, holds: Sequence[Wai
 def _due(life: Life, line: HistoryEntry) -> Instant:
     """When the attempt that follows this transition was due."""
     known = life.delivery.due_at if line is life.history[-1] else None
-    if line.old_state is None:  # `known` is later if it was blocked by another delivery, and earlier if it was forced
+    if line.old_state is None:  # `known` is later if another delivery blocked this one, earlier if this one was forced
         owed = owed_since(line.at, life.deliver_at)
         return owed if known is None else min(owed, known)
     if known is not None:
@@ -200,8 +203,8 @@ def _plan(line: HistoryEntry, due: Instant) -> str:
 
 
 def _turn(life: Life, line: HistoryEntry) -> Wait:
-    """The wait of a due delivery that nothing is known to hold. The store does not record which limit delayed it, so
-    the text names every limit that may have."""
+    """The wait of a due delivery that nothing is known to block. The store does not record which limit delayed the
+    delivery, so the text names every limit that may have delayed it."""
     known = ["Due, not claimed by a worker yet"]
     if life.ordering_key is not None and line.old_state is None:
         known.append("earlier events with the same ordering key go first")
@@ -264,8 +267,9 @@ def _stopped(state: str, reason: str) -> str:
 
 
 def _ordering_holds(life: Life, now: Instant) -> Iterator[Wait]:
-    """The period in which the delivery was blocked by an earlier one of its ordering group. This is known only until it
-    is first claimed. While it is blocked, it has no due time; then its due time is the end of the earlier delivery."""
+    """The period in which an earlier delivery of the same ordering group blocked this delivery. The period is known
+    only until this delivery is first claimed. A blocked delivery has no due time until the earlier delivery ends; the
+    time of that end then becomes its due time."""
     if life.ordering_key is None or len(life.history) != 1:
         return
     owed, delivery = owed_since(life.history[0].at, life.deliver_at), life.delivery
@@ -304,8 +308,8 @@ def parts(attempt: Attempt, longest: Instant) -> tuple[Bar, ...]:
 
 
 def _phases(attempt: Attempt) -> Iterator[tuple[str, Instant]]:
-    """The phases in order, each with its end, or 0 if it did not happen. Without a response, curl's time of the first
-    byte is ignored."""
+    """The phases in order, each with the time at which it ended, or 0 if the phase did not happen. If there was no
+    response, curl's figure for the time to the first byte is ignored."""
     timings, whole = attempt.timings, attempt.finished_at - attempt.started_at
     yield "dns", min(timings.dns, whole)
     yield "connect", min(timings.connect, whole)
@@ -322,10 +326,11 @@ _STEPS: tuple[Instant, ...] = (
     *(n * _HOUR for n in (1, 2, 3, 6, 12)),
     *(n * DAY for n in (1, 2, 5, 10, 30, 90)),
 )
-"""The round intervals between marks."""
+"""The intervals that may separate two marks, all of them round numbers."""
 _MARKS_MAX = 6
 _SEEN_MIN = 0.4
-"""The minimum width in percent. Otherwise an attempt of milliseconds would be invisible in a timeline of hours."""
+"""The minimum width of a bar, in percent. Without it, an attempt that took milliseconds would be invisible in a
+timeline of hours."""
 
 
 class Bar(NamedTuple):
@@ -353,7 +358,7 @@ class Scale(NamedTuple):
         return Bar(x, round(self.x(end) - x, 3), kind, title)
 
     def marks(self) -> tuple[Mark, ...]:
-        """Marks for the elapsed time, at a few round numbers."""
+        """Marks that label the elapsed time at a few round numbers."""
         return tuple(Mark(self.x(self.begin + span), f"+{lasting(span)}") for span in _marks(self.end - self.begin))
 
 

@@ -27,14 +27,16 @@ from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.tracing import current, incoming, kept
 
 _BATCH_MAX = Weight(1_000, 16 * 1024 * 1024)
-"""The most events and bytes in one commit. Writing 16 MiB blocks all other writes for a tenth of a second."""
+"""The maximum number of events and of bytes in one commit. Writing 16 MiB blocks all other writes for a tenth of a
+second."""
 _STALE_TRIES = 5
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}")
 _CORRELATION_ID = re.compile(r"[!-~]{0,128}")
 _KEY_CHARACTERS_MAX = 255
 _METADATA_BYTES_MAX = 16_384
 _STORED_BYTES_MAX = 2**29
-"""SQLite and PostgreSQL store values of up to 1 GB, but the whole statement must fit within 1 GB too."""
+"""The largest payload from the outbox. SQLite and PostgreSQL store values of up to 1 GB, but the whole statement must
+also fit within 1 GB."""
 
 
 KEY_CONFLICT = "this idempotency key was used for another event within 24 hours; use a new key"
@@ -47,7 +49,7 @@ class Draft(EventContent, frozen=True, kw_only=True):
     """Send only to these endpoints (at least one). None means all endpoints whose event types match."""
     idempotency_key: str | None = None
     event_id: UUID | None = None
-    """For an event from the outbox: the id already returned to its sender."""
+    """For an event from the outbox: its id, which the sender has already received. If None, a new id is created."""
     deleted: tuple[UUID, ...] = ()
     """Endpoints from `endpoint_ids` that were deleted while the event was in the outbox. Their deliveries become dead
     letters."""
@@ -125,7 +127,8 @@ class Accepter:
         return receipts
 
     def _prepare(self, call: _Call, now: Instant) -> list[Submission] | InvalidInput:
-        """The submissions of one call. If it names an unknown endpoint, only this call fails, not the whole batch."""
+        """The submissions of one call. If the call names an unknown endpoint, only this call fails, not the whole
+        batch."""
         submissions: list[Submission] = []
         for position, draft in enumerate(call):
             try:
@@ -198,7 +201,7 @@ def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
 def _check_types(draft: Draft, where: str) -> None:
     """Check types at run time: callers without a type checker may pass anything.
 
-    In the outbox, an error would otherwise only show up after the caller's commit.
+    Without this check, a wrong type in an outbox event would only cause an error after the caller's commit.
     """
     if not isinstance(draft.event_type, str):
         raise InvalidInput(f"{where}event_type", f"must be text, got {draft.event_type!r:.100}")
@@ -250,7 +253,7 @@ class Options(TypedDict, total=False):
     """No attempt starts after this time. Deliveries that are still waiting become dead letters."""
     metadata: Mapping[str, object] | bytes
     ordering_key: str | None
-    """Events with the same key reach each endpoint in the order of their acceptance."""
+    """Events with the same key reach each endpoint in the order in which they were accepted."""
     idempotency_key: str | None
     correlation_id: str | None
     traceparent: str | None
@@ -259,7 +262,10 @@ class Options(TypedDict, total=False):
 
 
 def draft_of(event_type: str, payload: object, default_org: UUID, options: Options) -> Draft:
-    """A draft from the arguments of `send`. Bytes must be JSON and are sent unchanged; other values are encoded."""
+    """Build a draft from the arguments of `send`.
+
+    A payload given as bytes must be JSON and is sent unchanged. Any other value is encoded as JSON.
+    """
     return Draft(
         org_id=options.get("org_id", default_org),
         event_type=event_type,

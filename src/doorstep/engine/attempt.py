@@ -1,4 +1,4 @@
-"""Step four: prepare an attempt: headers, signature, deadline."""
+"""Step four: prepare an attempt with its headers, signature and deadline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from doorstep.transports.transport import Transmission
 
 
 def prepare(claim: Claim, profile: Profile, now: Instant, tracing: Tracing | None) -> Transmission:
-    """The attempt as it will be sent. `webhook-id` is the id of the event, the same in all attempts."""
+    """The attempt as it will be sent. `webhook-id` is the id of the event, which is the same in all attempts."""
     lines = logged = _trace_headers(claim, tracing)
     if profile.signed:
         if profile.endpoint.envelope:
@@ -25,7 +25,8 @@ def prepare(claim: Claim, profile: Profile, now: Instant, tracing: Tracing | Non
 def _trace_headers(claim: Claim, tracing: Tracing | None) -> tuple[str, ...]:
     """Headers that link the attempt to the request that sent the event: the correlation id, and the trace if any.
 
-    Without a trace, no `traceparent` is sent: an unsampled one would tell the receiver not to record its spans either.
+    Without a trace, no `traceparent` is sent, because an unsampled one would tell the receiver not to record its own
+    spans.
     """
     correlation = claim.correlation_line
     if claim.trace is None:
@@ -42,6 +43,7 @@ def _parent(claim: Claim, context: TraceContext, tracing: Tracing | None) -> str
 
 
 def enveloped(event_type: str, accepted_at: Instant, payload: bytes) -> bytes:
-    """The payload in an envelope. Its timestamp is the time of acceptance, so all attempts send the same bytes."""
+    """Wrap the payload in an envelope. The timestamp in the envelope is the time of acceptance, so that all attempts
+    send the same bytes."""
     head = msgspec.json.encode({"type": event_type, "timestamp": to_iso(accepted_at)})
     return b'%b,"data":%b}' % (head[:-1], payload)

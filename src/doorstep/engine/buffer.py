@@ -1,8 +1,8 @@
-"""The claims that a worker holds, both waiting for a slot and in flight.
+"""The claims that a worker holds, both those that wait for a slot and those in flight.
 
-A worker holds slightly more claims than it has in flight, so that it can claim hundreds at once instead of one by one.
-The surplus depends on how fast the endpoint finishes attempts, so that no claim waits here longer than a tenth of a
-second.
+A worker holds slightly more claims than it has attempts in flight, so that it can claim hundreds of deliveries in one
+transaction. The number of extra claims follows the rate at which the endpoint finishes attempts: a claim should not
+wait here longer than a tenth of a second.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from doorstep.model.claim import Claim
 _PACE_WINDOW: Instant = 100 * MILLISECOND
 _AHEAD_MAX = 1_000
 _UNSTARTED_MAX = 5
-"""How many times in a row a claim may be released because its attempt could not start. The next time counts as a failed
-attempt, which is visible, is retried with backoff, and cannot repeat forever."""
+"""The number of times in a row that a delivery may be released because its attempt could not start. If the next attempt
+cannot start either, it counts as failed. A failed attempt is visible, is retried with backoff, and cannot repeat
+forever."""
 _UNSTARTED_KEPT = 10_000
 
 
@@ -42,7 +43,7 @@ class EndpointBuffer:
 
     @property
     def low(self) -> bool:
-        """At most half full, so claiming more is worth a transaction."""
+        """Whether the buffer is at most half full. Otherwise, claiming more is not worth a transaction."""
         return 2 * self.held <= self.target
 
     def start(self) -> Iterator[Claim]:
@@ -57,7 +58,8 @@ class EndpointBuffer:
         self._window_count += count
 
     def ahead(self, now: Instant) -> int:
-        """How many claims to hold beyond the slots: as many as the endpoint finished in the last window."""
+        """The number of claims to hold beyond the slots: as many as the attempts that the endpoint finished in the last
+        window."""
         self._advance_window(now)
         return min(self._pace, _AHEAD_MAX)
 
@@ -118,13 +120,13 @@ class ClaimBuffer:
         self.busy -= count
 
     def cancel(self, claim: Claim) -> None:
-        """Free the slot of a claim that is not attempted after all. It does not count towards the endpoint's pace."""
+        """Free the slot of a claim that is not attempted after all. This does not count as a finished attempt."""
         self[claim.endpoint_id].busy -= 1
         self.busy -= 1
         self.free_bytes([claim])
 
     def should_release(self, claim: Claim, started: bool) -> bool:
-        """Whether to release the claim without counting its attempt, because the attempt never started."""
+        """Whether to release the claim instead of counting an attempt, because its attempt never started."""
         if started:
             if self._unstarted:
                 self._unstarted.pop(claim.delivery_id, None)

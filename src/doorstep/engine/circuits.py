@@ -49,7 +49,8 @@ class Circuits:
         self._unhealthy.update(lane.endpoint_id for lane in lanes if lane.circuit and _is_unhealthy(lane.circuit))
 
     async def acquire_probe(self, endpoint: Endpoint, circuit: Circuit, now: Instant) -> bool:
-        """True for exactly one worker after the pause of an open circuit: that worker may send a single attempt."""
+        """When the pause of an open circuit has ended, return True for exactly one worker, which may then send one
+        attempt."""
         timeout = endpoint.timeout_seconds or self._tuning.timeout_seconds
         probing = rules.probing(circuit, now, now + seconds(timeout + _PROBE_SLACK_SECONDS))
         if probing is None:

@@ -26,16 +26,16 @@ from doorstep.transports.transport import Transport
 _FORCED_MAX = 64
 _DEAD_LETTER_BATCH = 1_000
 _FULL_ENDPOINT_PAUSE: Instant = 100 * MILLISECOND
-"""How soon to check again for an endpoint at its concurrency limit. Another worker may finish an attempt at any time,
+"""How soon to recheck an endpoint that is at its concurrency limit. Another worker may finish an attempt at any time,
 and no wake-up reports that."""
 _FAILING_AFTER = 5
 _FAILING_STEP = 8
 _FAILING_PAUSE: Instant = 5 * MILLISECOND
-"""An endpoint may keep failing while its circuit is configured to stay closed. After `_FAILING_AFTER` failures in a row
-it gets `_FAILING_STEP` claims at a time, with this pause in between. If 64 attempts start together, they also time out
-together. Settling them and starting the next 64 then blocked the event loop for 7.7 ms of CPU time every two seconds.
-In steps of eight it was 1.7 to 2.7 ms. (Measured with one dead endpoint and 5,000 waiting deliveries: the longest block
-in 16 s, two runs each.)"""
+"""An endpoint may keep failing without opening its circuit, if the circuit is configured to stay closed. After
+`_FAILING_AFTER` failures in a row, it gets `_FAILING_STEP` claims at a time, with this pause in between. If 64 attempts
+start together, they also time out together. Settling them and starting the next 64 blocked the event loop for 7.7 ms of
+CPU time every two seconds. With steps of eight attempts, the longest block was 1.7 to 2.7 ms. (Measured with one dead
+endpoint and 5,000 waiting deliveries: the longest block in 16 s, two runs each.)"""
 
 _Due = tuple[Lane, Endpoint]
 
@@ -66,7 +66,7 @@ class Claimer:
         self._transports = transports
 
     async def claim(self) -> Instant | None:
-        """Read the lanes, share out the slots, and claim. Returns when another round may claim more."""
+        """Read the lanes, share out the slots, and claim. Returns the time at which another round may claim more."""
         now = self._clock.now()
         lanes = await self._store.due_lanes(now)
         self._circuits.observe(lanes)
@@ -158,14 +158,14 @@ class Claimer:
         )
 
     async def _acquire_probes(self, due: Sequence[_Due], now: Instant) -> None:
-        """Acquire the right to probe for endpoints with a free slot. Each pause of a circuit allows one probe."""
+        """Acquire the right to probe endpoints that have a free slot. After each pause, a circuit allows one probe."""
         for lane, endpoint in due:
             buffer = self._buffer[lane.endpoint_id]
             if lane.circuit and buffer.slots and self._may_probe(lane, now):
                 buffer.slots = int(await self._circuits.acquire_probe(endpoint, lane.circuit, now))
 
     def _quotas(self, due: Sequence[_Due], now: Instant) -> list[tuple[UUID, Quota]]:
-        """The organization of each endpoint and the number of claims that its slots allow."""
+        """The quota of each endpoint that needs more claims, together with its organization."""
         quotas = []
         for lane, endpoint in due:
             if count := self._claims_needed(lane, endpoint, now):
@@ -174,7 +174,7 @@ class Claimer:
         return quotas
 
     def _within_bytes(self, quotas: Sequence[tuple[UUID, Quota]]) -> tuple[int, list[Quota]]:
-        """The number of forced claims and the quotas that fit into the memory that a worker may use for payloads."""
+        """How many forced claims, and which quotas, fit into the memory that a worker may use for payloads."""
         one_max, held = self._tuning.payload_bytes_max, self._buffer.bytes_of
         left = max(0, self._tuning.buffer_bytes_max - held.total())
         forced_max = min(_FORCED_MAX, left // (4 * one_max), self._forced_slots())
@@ -184,12 +184,12 @@ class Claimer:
         return forced_max, [replace(quota, bytes_max=bytes_max) for (_, quota), bytes_max in bounded if bytes_max]
 
     def _forced_slots(self) -> int:
-        """The slots that operators' retries may use. They leave an eighth of all slots free, as in policy/fairness:
+        """How many slots operators' retries may use. An eighth of all slots stays free, as in policy/fairness, because
         otherwise retries to many hanging endpoints could take every slot."""
         return max(0, self._tuning.slots - self._buffer.busy - self._tuning.slots // 8)
 
     def _claims_needed(self, lane: Lane, endpoint: Endpoint, now: Instant) -> int:
-        """How many more claims to take for this endpoint. Unless it is failing, none until its buffer is low."""
+        """How many more claims to take for this endpoint. A healthy endpoint gets none until its buffer is low."""
         buffer = self._buffer[lane.endpoint_id]
         limited = endpoint.concurrency_max or rate_of(endpoint, lane.due_at) or _in_doubt(lane.circuit, now)
         buffer.target = buffer.slots + (0 if limited or not buffer.slots else buffer.ahead(now))

@@ -41,7 +41,8 @@ from doorstep.telemetry.redaction import safe_message
 from doorstep.transports.transport import Transmission, Transport
 
 _UNSETTLED_MAX = 5_000
-"""The worker claims nothing while more results than this wait to be written, because the store is down or slow."""
+"""The maximum backlog of results waiting to be written. If it is exceeded, the store is down or slow, and the worker
+claims nothing more."""
 _LAST_WRITES_SECONDS = 2.0
 """How long a stopping worker waits for the store to accept its last results."""
 _POLL_SECONDS = 0.02
@@ -111,7 +112,8 @@ class Deliverer:
             self._transports[kind].start(prepared)
 
     def _ready(self, claim: Claim, now: Instant) -> Profile | None:
-        """The profile for the attempt, or None if it must not be made. The claim is then settled or released here."""
+        """The profile for the attempt. If the attempt must not be made, the claim is settled or released here, and the
+        result is None."""
         try:
             profile = self._directory.profile(claim.endpoint_id, now)
         except DoorstepError as error:  # this process's key cannot decrypt the endpoint's secrets
@@ -152,7 +154,7 @@ class Deliverer:
             self._wake()
 
     def _settlements(self, claim: Claim, reply: Reply) -> list[Settlement]:
-        """The settlement for one reply, or an empty list.
+        """The settlement for one reply; an empty list if there is nothing to settle.
 
         If the attempt never started because no thread or process was free, the claim is released instead. If a bug in
         Doorstep makes the decision fail, the lease runs out and the attempt is settled as lost.
@@ -190,8 +192,8 @@ class Deliverer:
     async def drain(self, grace_seconds: float) -> None:
         """Release the claims that were not started, wait for attempts in flight, and write all results.
 
-        The settler must still be running. If the store does not respond, results that are still unwritten are given up:
-        their leases will run out.
+        The settler must still be running. If the store does not respond, results that are still unwritten are dropped.
+        Their leases then run out, and other workers settle these attempts as lost.
         """
         self.settler.release(self.buffer.take_waiting())
         await _until(lambda: not self.in_flight, grace_seconds)
@@ -201,7 +203,8 @@ class Deliverer:
         await _until(lambda: not self.settler.backlog, _LAST_WRITES_SECONDS)
 
     def _abandon(self, claims: Sequence[Claim]) -> None:
-        """Settle attempts that outlast the grace period as failed; their deliveries are due again almost at once.
+        """Settle as failed all attempts that outlast the grace period. Their deliveries are due again almost
+        immediately.
 
         A stopping worker creates no dead letters: if no retries are left, the claim is released instead.
         """

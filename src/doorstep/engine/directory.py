@@ -26,7 +26,8 @@ USER_AGENT = "Doorstep/0.1"
 
 
 class Profile:
-    """The endpoint data that attempts need. It is computed once per change of the endpoint, not for each attempt."""
+    """The endpoint data that attempts need. It is computed once after each change of the endpoint, not for each
+    attempt."""
 
     def __init__(self, endpoint: Endpoint, sealer: Sealer, timeout_seconds: float, now: Instant) -> None:
         self.endpoint = endpoint
@@ -44,7 +45,7 @@ class Profile:
 
 
 class Directory:
-    """Endpoints by id, routes by event type, and retry policies; one for each process."""
+    """Endpoints by id, routes by event type, and retry policies. Each process has one Directory."""
 
     def __init__(self, store: Store, sealer: Sealer, tuning: Tuning) -> None:
         self._store = store
@@ -58,7 +59,7 @@ class Directory:
         self.routes = RouteTable(())
 
     async def refresh(self) -> None:
-        """Reload if anything has changed. Otherwise this costs one cheap read."""
+        """Reload if anything has changed. Otherwise, this costs one cheap read."""
         if routing := await self._store.routing(self.version):
             await self._use(routing)
 
@@ -143,23 +144,25 @@ class Tuning(Record, frozen=True, kw_only=True):
     timeout_seconds: float = 30
     """The time limit for one whole attempt, unless the endpoint sets its own."""
     slots: int = 512
-    """The most attempts that one worker has in flight at once."""
+    """The maximum number of attempts that one worker has in flight at the same time."""
     connections_per_endpoint: int = 64
-    """The most attempts that one worker has in flight to one endpoint, unless the endpoint sets its own limit."""
+    """The maximum number of attempts that one worker has in flight to one endpoint, unless the endpoint sets its own
+    limit."""
     policy: RetryPolicy = BUILT_IN["standard"]
     retries_max: int = 20
-    """The most retries that any policy may make."""
+    """The maximum number of retries in any policy."""
     settle_linger_seconds: float = 0.002
     """How long a busy worker collects results before it writes them. One write then holds 250 results instead of 20."""
     grace_seconds: float = 20
     """How long a stopping worker waits for attempts in flight."""
     accept_queue_max: int = 20_000
-    """The most events that may wait for their commit. Further events are rejected with "try again later"."""
+    """The maximum number of events that may wait to be committed. Further events are rejected with "try again
+    later"."""
     accept_queue_bytes_max: int = 64 * 1024 * 1024
-    """The largest total size of the payloads and metadata of these waiting events."""
+    """The maximum total size of the payloads and metadata of the events that wait to be committed."""
     buffer_bytes_max: int = 128 * 1024 * 1024
-    """The largest total size of the payloads that one worker holds, waiting for a slot or in flight. An organization
-    that holds none may always have one."""
+    """The maximum total size of the payloads that one worker holds, whether they wait for a slot or are in flight. Even
+    at this limit, the worker claims one delivery for an organization if it holds none for that organization."""
     settle_slack_seconds: float = 0.25
     """An attempt starts only if its lease will outlast its timeout by this much, which leaves time to write the result.
     A lease is at least a second longer than any timeout (config.py). The rest of that second is for the time between
@@ -173,22 +176,22 @@ class Tuning(Record, frozen=True, kw_only=True):
     hours_retention_days: float = 400
     archive_after_days: float = 7
     revive_after_seconds: float = 5
-    """When an operator retries a dead letter, it is due after this time."""
+    """The delay until a dead letter becomes due after an operator retries it."""
 
 
 RACES_MAX = 10
-"""How many times to retry a versioned write. Each lost race means that another writer succeeded; losing more than this
+"""The maximum number of tries for a versioned write. Each lost race means that another writer succeeded; losing this
 many in a row would be a bug."""
 
 
 async def current_routing(store: Store) -> Routing:
     routing = await store.routing()
-    assert routing is not None, "without a known version there is always one"
+    assert routing is not None, "the store must return the routing if no known version is passed"
     return routing
 
 
 async def create_endpoint(store: Store, endpoint: Endpoint, actor: str, endpoints_max: int | None = None) -> Endpoint:
-    """Store a new endpoint with its audit entry; returns it as stored."""
+    """Store a new endpoint with its audit entry; returns the endpoint as stored."""
     put = Put(document=endpoint, expected_version=0, limit=endpoints_max)
     if not await store.write([put], _audit_entry(endpoint, actor, "endpoint.create")):
         raise Conflict(f"an endpoint {endpoint.endpoint_id} already exists")
@@ -208,7 +211,8 @@ async def change_endpoint(
 ) -> Endpoint | None:
     """Write the endpoint that `change` returns, with its audit entry. If `change` returns None, write nothing.
 
-    If another writer was faster, `change` is called again with the newest version. It may raise an error to stop.
+    If another writer was faster, `change` is called again with the newest version. To stop, `change` may raise an
+    error.
     """
     for _ in range(RACES_MAX):
         endpoint = await store.get(Endpoint, org_id, endpoint_id)
@@ -253,6 +257,6 @@ def existing(endpoint: Endpoint) -> Endpoint:
 
 
 def _audit_entry(endpoint: Endpoint, actor: str, action: str, reason: str = "") -> AuditEntry:
-    """The audit entry of a change that resulted in this endpoint."""
+    """The audit entry for a change to an endpoint. `endpoint` is the result of the change."""
     about = (actor, action, endpoint.endpoint_id)
     return audit_entry(endpoint.updated_at, endpoint.org_id, *about, result=endpoint.state, reason=reason)

@@ -1,9 +1,9 @@
 """Builds the facts and spans of each step from claims, settlements and receipts.
 
-Each acceptance has a span. Each attempt has a child span of it, linked to the span of the previous attempt. The attempt
-of a lost worker gets its span when another worker settles it. If the lost worker reports a result later, that result
-gets one more span, linked to the first. Spans are encoded in their wire format immediately, which costs less than
-storing them as objects.
+Each accepted event has a span. Each attempt has a span of its own: a child of the event's span, with a link to the span
+of the previous attempt. The attempt of a lost worker gets its span when another worker settles it. If the lost worker
+reports a result later, the late result gets a second span, linked to the first. Spans are encoded in their wire format
+immediately, which costs less than storing them as objects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> 
 
 
 def claimed(claims: Sequence[Claim]) -> Iterator[Fact]:
-    """The facts of claims that were made in one round, and so at the same time."""
+    """The facts of claims from one round. All of these claims were made at the same time."""
     at = to_iso(claims[0].claimed_at) if claims else ""
     for claim in claims:
         yield _transition(claim, at, DeliveryState.PENDING, DeliveryState.IN_PROGRESS)
@@ -213,8 +213,11 @@ def _attempt_span(settlement: Settlement, context: TraceContext, is_late: bool) 
 
 
 def _span_ids(claim: Claim, is_late: bool) -> tuple[int, int]:
-    """The id of the span and of the span it links to: the previous attempt or, for a late result, the attempt as it was
-    settled in the meantime. 0 means no link."""
+    """The id of a claim's span, and the id of the span that it links to; 0 means no link.
+
+    A span links to the span of the previous attempt. The span of a late result links to the one that was recorded when
+    another worker settled the same attempt.
+    """
     own = attempt_span(claim.delivery_id, claim.attempt)
     if is_late:
         return late_span(claim.delivery_id, claim.token), own

@@ -19,17 +19,17 @@ def fan_out(
     directory: Directory,
     new_id: Callable[[], UUID],
 ) -> tuple[NewDelivery, ...]:
-    """The deliveries of an event: to the endpoints in `only`, or to all whose event types match.
+    """The deliveries of an event, either to the endpoints in `only` or to all endpoints whose event types match.
 
-    Endpoints in `deleted` get a delivery too. When it is due, the claimer finds its endpoint deleted and turns it into
-    a dead letter.
+    Endpoints in `deleted` get a delivery too. When such a delivery is due, the claimer finds that its endpoint was
+    deleted, and makes the delivery a dead letter.
     """
     if only is None:
         endpoints = directory.routes.route(event.org_id, event.event_type)
     else:
         existing = [endpoint_id for endpoint_id in dict.fromkeys(only) if endpoint_id not in deleted]
         endpoints = tuple(_named(endpoint_id, event.org_id, directory) for endpoint_id in existing)
-    # Not before acceptance: a `deliver_at` in the past would jump the queue.
+    # Never due before its acceptance: otherwise an event with a `deliver_at` in the past would jump the queue.
     due_at = owed_since(event.created_at, event.deliver_at)
     # If several batch endpoints match, the delivery to the first one determines the status of the batch.
     batch_endpoint = next((endpoint for endpoint in endpoints if endpoint.batch), None)

@@ -1,4 +1,4 @@
-"""Settles the attempts of lost workers, which were killed, frozen, or cut off from the store.
+"""Settles the attempts of lost workers: workers that were killed, frozen, or cut off from the store.
 
 If a lease ends without a settlement, this counts as a failed attempt and is logged as such. The delivery is due again
 within a second, or within a minute if several attempts in a row ended this way. If it was the last attempt, the

@@ -60,7 +60,7 @@ class Settler:
             self.wake.set()
 
     def release(self, claims: Sequence[Claim]) -> None:
-        """Give up claims that were not attempted. Their deliveries are due again at once, and no attempt is counted."""
+        """Give up claims that were not attempted. Their deliveries are due immediately, and no attempt is counted."""
         if claims:
             self._unattempted.extend(claims)
             self.wake.set()
@@ -115,7 +115,7 @@ class Settler:
         if tracing := self._telemetry.tracing:
             tracing.record(facts.settled_spans(batch, result, tracing))
         if any(one.due_at is not None or one.claim.ordering_key is not None for one in batch):
-            self._wake_dispatcher()  # a retry, or the next of an ordering group, may be due before the next round
+            self._wake_dispatcher()  # a retry or the group's next delivery may be due before the next round
         late = {(claim.delivery_id, claim.token) for claim in result.late}
         return [s for s in batch if (s.claim.delivery_id, s.claim.token) not in late] if late else batch
 
@@ -135,10 +135,10 @@ class Settler:
 
 
 def _due_from(settlement: Settlement, now: Instant) -> Settlement:
-    """Move a due time that has passed to now, the time of writing.
+    """If the due time has passed, replace it with `now`, the time of writing.
 
-    Otherwise a claim that started earlier could find the delivery due, and its history entry would be older than the
-    settlement's.
+    If the earlier due time were stored, a claim whose time is earlier than `now` could find the delivery due. The
+    claim's history entry would then be older than the settlement's.
     """
     if settlement.due_at is None or settlement.due_at >= now:
         return settlement

@@ -15,13 +15,13 @@ REASON_CHARACTERS_MAX = 500
 
 class ActionKind(StrEnum):
     RETRY = "retry"
-    """A waiting delivery is due now, ahead of the queue and even if the circuit is open. A dead or archived delivery
-    starts a new round of attempts."""
+    """Make a waiting delivery due now, ahead of the queue and even if the circuit is open. Start a new round of
+    attempts for a dead or archived delivery."""
     SKIP = "skip"
-    """Waiting deliveries become dead letters without another attempt."""
+    """Turn waiting deliveries into dead letters without another attempt."""
     RESOLVE = "resolve"
     DELETE = "delete"
-    """The dead letter disappears from every list; its attempt log is kept."""
+    """Remove the dead letter from every list, but keep its attempt log."""
     CANCEL = "cancel"
 
 
@@ -32,7 +32,8 @@ ACTS_ON: dict[ActionKind, States] = {
     ActionKind.DELETE: frozenset({DeliveryState.DEAD, DeliveryState.ARCHIVED}),
     ActionKind.CANCEL: frozenset({DeliveryState.PENDING}),
 }
-"""The states in which each action is possible. In any other state it is rejected, and the result names the state."""
+"""The states in which each action is possible. In any other state, the action is rejected, and the result names the
+state."""
 
 
 class Action(Record, frozen=True, kw_only=True):
@@ -44,15 +45,18 @@ class Action(Record, frozen=True, kw_only=True):
     at: Instant
     reason: str = ""
     revive_at: Instant = 0
-    """RETRY: when a dead or archived delivery becomes due in its new round."""
+    """For RETRY: the time at which a dead or archived delivery becomes due again."""
     payload: bytes | None = None
-    """RETRY of a dead letter: sent from now on instead of the payload of the event, byte for byte."""
+    """For RETRY of a dead letter: the payload to send from now on, byte for byte, instead of the event's payload."""
     forced: bool = True
-    """RETRY: go ahead of the queue, even if the circuit is open. If False, the delivery only becomes due."""
+    """For RETRY: whether to go ahead of the queue, even if the circuit is open. If False, the delivery becomes due like
+    any other."""
     only_in: States | None = None
-    """The states of the list that was acted on. Deliveries in other states are rejected. None allows any state."""
+    """The states shown in the list from which the operator chose the deliveries. Deliveries in any other state are
+    rejected. None allows any state."""
     audited_as: tuple[str, str] | None = None
-    """The action and the subject of the audit entry. None means the kind and the deliveries of this action."""
+    """The action and the subject of the audit entry. If None, the entry names the kind and the deliveries of this
+    action."""
 
     @property
     def possible_in(self) -> States:

@@ -16,10 +16,11 @@ from doorstep.model.record import Record
 
 class Rule(StrEnum):
     DEAD_LETTER = "dead_letter"
-    """A delivery became a dead letter. Announced once per endpoint and cause; further dead letters are counted."""
+    """A delivery became a dead letter. Announced once per endpoint and cause; further dead letters are only counted."""
     FAILURE_RATE = "failure_rate"
-    """The share of recently settled deliveries that became dead letters exceeds the threshold (percent). Measured for
-    each endpoint, and for all endpoints without an open alert of this kind together."""
+    """The share of recently settled deliveries that became dead letters exceeds the threshold (percent). It is measured
+    for each endpoint, and also for the organization as a whole, leaving out endpoints that have an open alert of this
+    kind."""
     DEAD_LETTERS = "dead_letters"
     """There are more dead letters than the threshold."""
     CIRCUIT_OPENED = "circuit_opened"
@@ -39,7 +40,7 @@ class Ending(StrEnum):
 
     RECOVERED = "recovered"
     ELAPSED = "elapsed"
-    """The cooldown after an occurrence ended."""
+    """The cooldown that follows an occurrence is over."""
     ENDPOINT_DELETED = "endpoint_deleted"
     ENDPOINT_PAUSED = "endpoint_paused"
     RULE_CHANGED = "rule_changed"
@@ -52,7 +53,7 @@ ALERT_RECOVERED = "alert.recovered"
 
 
 class StoredConfig(Record, frozen=True, kw_only=True, tag_field="kind"):
-    """The base of all alert settings. A setting with an end is removed some time after it."""
+    """The base of all alert settings. A setting that has an end time is removed some time after that."""
 
     org_id: UUID
     version: int = 0
@@ -63,7 +64,8 @@ class StoredConfig(Record, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class AlertRule(StoredConfig, frozen=True, kw_only=True, tag="rule"):
-    """When a rule fires, for an organization or one of its endpoints. The built-in rule applies until one is stored."""
+    """The settings of a rule, for an organization or one of its endpoints. The built-in settings apply until others are
+    stored."""
 
     rule: Rule
     endpoint_id: UUID | None = None
@@ -73,11 +75,11 @@ class AlertRule(StoredConfig, frozen=True, kw_only=True, tag="rule"):
     """The rule fires above this value: a percentage, a number of dead letters, or seconds. Rules that are not measured
     have no threshold."""
     window_seconds: float = 0.0
-    """FAILURE_RATE: the length of the window that ends now."""
+    """FAILURE_RATE: the length of the time window, which always ends at the current time."""
     minimum: int = 0
     """FAILURE_RATE: the rule does not fire if the window has fewer deliveries than this."""
     cooldown_seconds: float = 3_600.0
-    """After a notification, the same alert is not announced again for this long."""
+    """The time after a notification in which the same alert is not announced again."""
 
     @property
     def config_id(self) -> UUID:
@@ -124,7 +126,8 @@ class Problem(Record, frozen=True, kw_only=True):
     endpoint_id: UUID | None = None
     """None if it concerns the whole organization."""
     cause: int | None = None
-    """The common cause of dead letters (model/delivery.py). None if the endpoint keeps failing for new causes."""
+    """The common cause of dead letters (model/delivery.py). The first ten causes of an endpoint have their own alerts;
+    all further causes share one alert, whose `cause` is None."""
     code: str = ""
     reason: str = ""
     """A sentence for operators: why the delivery failed, the circuit opened or the endpoint was disabled."""
@@ -149,9 +152,9 @@ class Alert(Problem, frozen=True, kw_only=True):
     """When the problem was last observed; accurate to a minute for measured rules."""
     endpoint_name: str = ""
     count: int = 1
-    """How many times the problem occurred, or reopened this alert."""
+    """How many times the problem occurred, including the times when it reopened this alert."""
     value: float | None = None
-    """The measured value when the alert was last written. `threshold` is the threshold that it exceeded."""
+    """The measured value when the alert was last written. `threshold` is the threshold that this value exceeded."""
     threshold: float | None = None
     told: bool = False
     """Whether channels were notified that the alert is open. Only then are they notified when it ends."""
@@ -197,7 +200,7 @@ class AlertChange(Record, frozen=True):
 
 
 class AlertWrite(Record, frozen=True, kw_only=True):
-    """Changes to the alerts of one organization. If another process was faster, none of them is written."""
+    """Changes to the alerts of one organization. If another process wrote first, none of them is written."""
 
     org_id: UUID
     incident_keys: tuple[int, ...] = ()
@@ -240,7 +243,8 @@ class Incident(Problem, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def circuit_incident(old: CircuitState, new: CircuitState) -> IncidentKind | None:
-    """The incident caused by a circuit change, if any. A failed probe causes none: the circuit was not closed."""
+    """The incident caused by a circuit change, if any. A failed probe causes none, because the circuit was not closed
+    before the probe."""
     if old is CircuitState.CLOSED and new is CircuitState.OPEN:
         return IncidentKind.CIRCUIT_OPENED
     if old is not CircuitState.CLOSED and new is CircuitState.CLOSED:
@@ -249,8 +253,8 @@ def circuit_incident(old: CircuitState, new: CircuitState) -> IncidentKind | Non
 
 
 def endpoint_incident(old: EndpointState | None, new: EndpointState) -> IncidentKind | None:
-    """The incident caused by an endpoint change, if any. Pausing is an operator's decision, so it causes one only for a
-    disabled endpoint, to end its alert."""
+    """The incident caused by an endpoint change, if any. Pausing is an operator's decision, so it usually causes no
+    incident. But if the endpoint was disabled, pausing it causes an incident that ends its alert."""
     if old is None or old is new:
         return None
     if new is EndpointState.DELETED:
@@ -296,7 +300,7 @@ class ChannelTests(StoredConfig, frozen=True, kw_only=True, tag="tests"):
 
     @property
     def config_id(self) -> UUID:
-        """The same for all channels: there is one record per organization."""
+        """One fixed id per organization, because the tests of all its channels are in one record."""
         return uuid5(self.org_id, "channel-tests")
 
     def last_of(self, channel_id: UUID) -> ChannelTest | None:
@@ -309,7 +313,7 @@ class Channel(StoredConfig, frozen=True, kw_only=True, tag="channel"):
     name: str
     means: ChannelKind
     shown: str
-    """The target as it may be shown, without credentials. The full target is in its endpoint."""
+    """The target without its credentials, so that it can be shown. The full target is in its endpoint."""
     rules: tuple[Rule, ...] = ()
     """Announce only alerts of these rules. Empty means all rules."""
     endpoint_ids: tuple[UUID, ...] = ()
@@ -352,7 +356,8 @@ class OrgsToReview(BoundedQuery[UUID], frozen=True, kw_only=True):
 
 
 class OrgsWithIncidents(BoundedQuery[UUID], frozen=True, kw_only=True):
-    """The organizations with incidents. The cost depends on the number of organizations, not of incidents."""
+    """The organizations with incidents. The cost depends on the number of organizations, not on the number of
+    incidents."""
 
 
 class Incidents(BoundedQuery[Incident], frozen=True, kw_only=True):

@@ -77,13 +77,13 @@ class Code:
 
 
 UNSEEN = frozenset({Code.WORKER_LOST, Code.EXPIRED, Code.ENDPOINT_DELETED, Code.NO_HANDLER, Code.UNSEALABLE})
-"""For attempts that ended with one of these codes, it is not known that a request was sent: either none was sent, or
-the worker was lost."""
+"""The codes of attempts that may not have sent a request. After `WORKER_LOST`, nobody knows whether one was sent; with
+all other codes in this set, none was sent."""
 
 
 class Timings(Record, frozen=True):
-    """When each phase of an attempt ended, in microseconds since its start, as measured by the client; 0 if the phase
-    did not occur."""
+    """When each phase of an attempt ended, in microseconds since the start of the attempt, as measured by the HTTP
+    client; 0 if the phase did not occur."""
 
     dns: int = 0
     connect: int = 0
@@ -100,7 +100,7 @@ class Failure(Record, frozen=True):
     """Set if the handler or the transport stated it. Otherwise classification derives it from the code."""
     retry_after: float | None = None
     detail: str = ""
-    """For operators: a traceback, or the error text of the client."""
+    """For operators: a traceback, or the error text of the HTTP client."""
 
 
 class Reply(Record, frozen=True, kw_only=True):

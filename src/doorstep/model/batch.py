@@ -1,4 +1,4 @@
-"""Batches: events that are submitted to a batch endpoint as a whole, as their submitter sees them.
+"""Batches: events that are submitted as a whole to a batch endpoint, from the point of view of the submitter.
 
 A batch is a view of its event. Its status follows from its single batch delivery. Deliveries of the event to other
 endpoints do not affect it.
@@ -32,7 +32,7 @@ STATES: dict[BatchStatus, frozenset[DeliveryState]] = {
     BatchStatus.CONFIRMED: DONE_STATES,
     BatchStatus.FAILED: DEAD_STATES | {DeliveryState.CANCELLED},
 }
-"""The delivery states of each status; every state belongs to exactly one status."""
+"""The delivery states that each batch status covers. Every delivery state belongs to exactly one batch status."""
 
 _STATUS = {state: status for status, states in STATES.items() for state in states}
 
@@ -46,11 +46,11 @@ class Batch(Record, frozen=True, kw_only=True):
     event_type: str
     endpoint_id: UUID
     delivery_id: UUID | None = None
-    """None only in the result of `submit`."""
+    """The id of its delivery; None only in the result of `submit`."""
     status: BatchStatus
     created_at: Instant
     attempts: int = 0
-    """The number of all submissions, including those before a resubmission."""
+    """The total number of submissions, including those before a resubmission."""
     retry_attempts: int = 0
     """Retries used since the batch was submitted or last resubmitted."""
     retries_max: int
@@ -64,11 +64,12 @@ class Batch(Record, frozen=True, kw_only=True):
 
 
 class BatchFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
-    """Batch deliveries by id (the order of creation), newest first. Deleted ones are excluded."""
+    """Batch deliveries, newest first. They are sorted by id, which is the order of creation. Deleted ones are
+    excluded."""
 
     status: BatchStatus | None = None
     event_type: str | None = None
-    """Exact, or a pattern whose final `*` matches any ending."""
+    """An exact event type, or a pattern whose final `*` matches any ending."""
 
     @property
     def states(self) -> frozenset[DeliveryState]:
@@ -89,8 +90,8 @@ class SubmissionAttempt(Record, frozen=True, kw_only=True):
     """The response of the carrier, word for word, up to the size limit."""
     next_retry_at: Instant | None
     late: bool
-    """Its result came after another worker had taken over the batch, so it changed nothing. The carrier may still have
-    received this submission."""
+    """Whether the result arrived after another worker had taken over the batch and therefore changed nothing. The
+    carrier may still have received this submission."""
 
 
 def batch_of(delivery: Delivery) -> Batch:

@@ -14,9 +14,10 @@ from doorstep.model.listing import BoundedQuery, DeadLetterFilter, EventFilter, 
 from doorstep.model.record import Record
 
 IN_FLIGHT_MAX = 1_000
-"""The most deliveries of one operation that may be in flight, and so the most results that one step checks."""
+"""The maximum number of deliveries that one operation may have in flight. One step therefore never checks more results
+than this."""
 IDS_MAX = IN_FLIGHT_MAX
-"""The most deliveries that can be selected by id. All of them may be in flight at once."""
+"""The maximum number of deliveries that can be selected by id. All of them may be in flight at the same time."""
 
 
 class BulkKind(StrEnum):
@@ -32,7 +33,7 @@ class BulkState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     CANCELLED = "cancelled"
-    """Completed actions are kept, the others are not started, and the results of retries in flight are not awaited."""
+    """Actions already taken are kept, no others are started, and the results of retries in flight are not awaited."""
     FINISHED = "finished"
 
 
@@ -45,19 +46,20 @@ class Selection(Record, frozen=True, kw_only=True):
     events: EventFilter | None = None
     """REPLAY only."""
     states: States | None = None
-    """For `delivery_ids`: the states of the list that they were selected from."""
+    """For `delivery_ids`: the states of the deliveries in the list from which they were selected."""
 
     @property
     def only_in(self) -> States | None:
-        """The states of the list that the selection was made from. Deliveries that are no longer in these states are
-        rejected."""
+        """The states of the deliveries in the list from which the selection was made. Deliveries that have left these
+        states are rejected."""
         if self.letters is not None:
             return DEAD_STATES
         return WAITING_STATES if self.queue is not None else self.states
 
 
 class Canary(Record, frozen=True, kw_only=True):
-    """The first dead letter of a cause to be retried. The others with the same cause follow only if it is delivered."""
+    """Of all dead letters with the same cause, the one that is retried first. The others follow only if it is
+    delivered."""
 
     cause: int
     delivery_id: UUID
@@ -92,8 +94,8 @@ class Bulk(Record, frozen=True, kw_only=True):
     causes_done: int = 0
     """With canaries, the selection is processed cause by cause. This is the number of causes that are done."""
     passed_over: bool = False
-    """RETRY: this pass over the selection skipped some deliveries because their endpoint had enough in flight. The next
-    pass will process them."""
+    """RETRY: this pass over the selection skipped some deliveries because their endpoint already had enough deliveries
+    in flight. The next pass will process them."""
     all_taken: bool = False
     """The whole selection has been processed, and only results are still awaited."""
     taken: int = 0
@@ -134,15 +136,16 @@ class Bulk(Record, frozen=True, kw_only=True):
 
     @property
     def remaining_causes(self) -> tuple[int, ...] | None:
-        """The causes whose canary was delivered and that are still to be processed; None without canaries."""
+        """The causes still to be processed, among those whose canary was delivered; None if the operation has no
+        canaries."""
         if self.canaries is None:
             return None
         return tuple(one.cause for one in self.canaries if one.succeeded)[self.causes_done :]
 
     @property
     def live(self) -> bool:
-        """Whether a service still has work to do on it: it is running, is waiting for results, or its end has not been
-        recorded."""
+        """Whether a service still has work to do on it: it is running, is waiting for results, or has ended but its end
+        is not recorded yet."""
         return self.finished_at is None and (self.state is not BulkState.PAUSED or self.in_flight > 0)
 
     @property
@@ -152,7 +155,8 @@ class Bulk(Record, frozen=True, kw_only=True):
 
 
 def retry_succeeded(state: DeliveryState | None, attempt: int, attempt_before: int) -> bool | None:
-    """Whether the retry of a delivery that had `attempt_before` attempts succeeded; None while it is in flight.
+    """Whether a retry succeeded; None while it is in flight. Before the retry, the delivery had `attempt_before`
+    attempts.
 
     If the delivery no longer exists, it was delivered and then removed by retention. If an operator ended it without an
     attempt, it counts as failed.
@@ -170,7 +174,7 @@ class InFlightRetry(Record, frozen=True):
     delivery_id: UUID
     endpoint_id: UUID
     waiting: bool
-    """Whether its attempt has not started yet."""
+    """True while its attempt has not started."""
 
 
 class BulkStep(Record, frozen=True):
@@ -185,11 +189,11 @@ class BulkFilter(PagedQuery[Bulk], frozen=True, kw_only=True):
 
 
 class LiveBulks(BoundedQuery[Bulk], frozen=True, kw_only=True):
-    """Bulk operations of every organization that are running or await results, oldest first."""
+    """All bulk operations, in any organization, that are running or await results, oldest first."""
 
 
 class BulkInFlight(BoundedQuery[InFlightRetry], frozen=True, kw_only=True):
-    """The retries of a bulk operation without a result, up to IN_FLIGHT_MAX."""
+    """The retries of a bulk operation that have no result yet, up to IN_FLIGHT_MAX."""
 
     bulk_id: UUID
 
@@ -201,7 +205,7 @@ class BulkFailures(PagedQuery[Delivery], frozen=True, kw_only=True):
 
 
 class BulkResults(PagedQuery[Delivery], frozen=True, kw_only=True):
-    """Retries that ended since the last step, which the next step will add to `succeeded` and `failed`. This list can
-    only be counted."""
+    """Retries that ended since the last step, which the next step will add to `succeeded` and `failed`. This query
+    can only be counted, not paged."""
 
     bulk_id: UUID

@@ -19,11 +19,11 @@ class Lane(Record, frozen=True):
     endpoint_id: UUID
     due_at: Instant
     circuit: Circuit | None = None
-    """None if the circuit is closed without failures, which is the usual case and has no row."""
+    """None if the circuit is closed without failures. This is the usual case, for which no row is stored."""
 
     @property
     def is_barred(self) -> bool:
-        """Whether its circuit allows at most a probe. Its waiting deliveries then do not count as late."""
+        """Whether the endpoint's circuit allows at most a probe. If so, the waiting deliveries do not count as late."""
         return self.circuit is not None and self.circuit.state is not CircuitState.CLOSED
 
 
@@ -31,8 +31,9 @@ class Quota(Record, frozen=True):
     """How many deliveries of one endpoint a worker may claim now.
 
     `concurrency_max` and `rate_per_second` are the limits of the endpoint across all workers. The store applies them
-    inside the claim: anywhere else, two workers could both see the last free slot. `bytes_max` limits the total size of
-    the payloads. The claim ends with the delivery that reaches this limit, so that a large payload never gets stuck.
+    inside the claim; otherwise, two workers could both take the last free slot. `bytes_max` limits the total size of
+    the payloads. The delivery that reaches this limit is still claimed, as the last one, so that a large payload never
+    gets stuck.
     """
 
     endpoint_id: UUID
@@ -87,7 +88,8 @@ class Claim(NamedTuple):
 
     @property
     def revived(self) -> bool:
-        """Whether an operator retried it as a dead letter: it has had more attempts than those of its current round."""
+        """Whether an operator retried it after it had become a dead letter: it then has earlier attempts that do not
+        belong to its current round."""
         return self.attempt - 1 > self.retry_attempts
 
     @property
@@ -119,7 +121,7 @@ class Settlement(Record, frozen=True):
 
 
 class StatusChange(Record, frozen=True):
-    """The change of an event's status by a write."""
+    """A change of an event's status, made by a write."""
 
     event_id: UUID
     org_id: UUID
@@ -182,7 +184,8 @@ class WorkerEntry(Record, frozen=True, kw_only=True):
     handlers: tuple[str, ...] = ()
     """The Python handlers that the worker can run. URLs are not listed: every worker can deliver to all of them."""
     tasks: tuple[str, ...] = ()
-    """The single-process tasks (`Task` in stores/store.py) that the worker ran recently."""
+    """Some tasks are run by only one process at a time (`Task` in stores/store.py); these are the ones that this worker
+    ran recently."""
 
     def is_lost(self, now: Instant) -> bool:
         return now - self.seen_at > LOST_AFTER

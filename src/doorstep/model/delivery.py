@@ -86,8 +86,8 @@ class NewDelivery(Record, frozen=True):
 
 
 class Delivery(Record, frozen=True, kw_only=True):
-    """A delivery. `due_at` is the time of the next attempt or, in progress, the end of the lease. It is None if the
-    delivery is settled or blocked."""
+    """A delivery. `due_at` is the time of the next attempt or, while an attempt is in progress, the end of the lease.
+    It is None if the delivery is settled or blocked."""
 
     delivery_id: UUID
     event_id: UUID
@@ -98,12 +98,12 @@ class Delivery(Record, frozen=True, kw_only=True):
     due_at: Instant | None
     created_at: Instant
     attempt: int = 0
-    """The number of the latest attempt, from 1. It keeps counting when an operator retries."""
+    """The number of the latest attempt, from 1. An operator's retry does not reset it."""
     retry_attempts: int = 0
     """Retries used in this round; a retry by an operator starts a new round at 0."""
     retries_max: int = 0
     forced: bool = False
-    """An operator retried it: it goes ahead of the queue, even if the circuit is open."""
+    """Whether an operator retried it. If so, it is attempted ahead of the queue, even if the circuit is open."""
     claimed_at: Instant | None = None
     worker: str | None = None
     first_failed_at: Instant | None = None
@@ -114,13 +114,14 @@ class Delivery(Record, frozen=True, kw_only=True):
     reason: str | None = None
     response_code: int | None = None
     deleted: bool = False
-    """An operator deleted the dead letter; only its log can still be read."""
+    """Whether an operator deleted the dead letter. If so, only its log can still be read."""
     cause: int | None = None
     """The cause of a dead letter (see `cause_of`), until an operator retries it."""
     edited: bool = False
-    """An operator edited its payload, which is sent instead of that of the event."""
+    """Whether an operator edited the payload of this delivery. If so, the edited payload is sent instead of the event's
+    payload."""
     blocked: bool = False
-    """It is waiting for an earlier delivery of its ordering group and has no due time yet."""
+    """Whether it is waiting for an earlier delivery of its ordering group and therefore has no due time yet."""
     batch: bool = False
     """Whether it submits a batch. The status of the batch is derived from this delivery."""
 
@@ -138,7 +139,7 @@ class Delivery(Record, frozen=True, kw_only=True):
 
 
 def as_seen(delivery: Delivery, now: Instant, archive_after: Instant) -> Delivery:
-    """The delivery as people see it: an old dead letter is archived, even if the cleaner has not run yet."""
+    """The delivery as people see it: an old dead letter is shown as archived, even if the cleaner has not run yet."""
     is_old = delivery.settled_at is not None and now - delivery.settled_at >= archive_after
     if delivery.state is DeliveryState.DEAD and is_old:
         return msgspec.structs.replace(delivery, state=DeliveryState.ARCHIVED)
@@ -146,14 +147,14 @@ def as_seen(delivery: Delivery, now: Instant, archive_after: Instant) -> Deliver
 
 
 class DeliveryPayload(Record, frozen=True):
-    """The payload that is sent: that of the delivery if an operator edited it, otherwise that of the event."""
+    """The payload that is sent: the delivery's own payload if an operator edited it, otherwise the event's payload."""
 
     delivery_id: UUID
     payload: bytes
 
 
 class HistoryEntry(Record, frozen=True):
-    """One transition of a delivery. The first one, its acceptance, has no old state."""
+    """One transition of a delivery. The first entry is the acceptance, which has no old state."""
 
     at: Instant
     old_state: DeliveryState | None
@@ -168,12 +169,12 @@ class HistoryEntry(Record, frozen=True):
 
 
 EDITED = "payload edited by "
-"""The note of a retry with an edited payload starts with this."""
+"""The note of a retry with an edited payload starts with this text."""
 
 _REASON_CHARACTERS_READ = 4_000
 _REASON_CHARACTERS_KEPT = 300
-"""More is read than kept: if the text were cut first, an id could be cut in two and not be recognized, which would
-create a separate cause."""
+"""The number of characters that are kept after ids have been removed. If the text were cut to this length before, an id
+could be cut in two. It would then not be recognized, and the dead letter would get a separate cause."""
 
 _PARTICULARS = re.compile(
     r"""

@@ -87,18 +87,18 @@ Destination = HttpDestination | HandlerDestination | LogDestination
 
 
 class Routing(Record, frozen=True):
-    """All endpoints that are not deleted. `Store.accept` is passed the version, to detect a stale snapshot."""
+    """All endpoints that are not deleted. `Store.accept` gets the version, so that it can detect a stale snapshot."""
 
     version: int
     endpoints: tuple[Endpoint, ...]
 
 
 class EndpointSettings(Record, frozen=True, kw_only=True):
-    """The settings that an endpoint stores exactly as its owner describes them."""
+    """The settings of an endpoint that are stored exactly as its owner entered them."""
 
     name: str
     description: str = ""
-    """The purpose of the endpoint, shown with it."""
+    """The purpose of the endpoint, shown to people."""
     event_types: tuple[str, ...] = ("*",)
     """Exact names, or patterns whose final `*` matches any ending: `user.*`."""
     timeout_seconds: float | None = None
@@ -151,7 +151,7 @@ class Endpoint(EndpointSettings, frozen=True, kw_only=True):
 
     @property
     def signing_secret(self) -> SigningSecret | None:
-        """The current secret. Secrets replaced by rotation have an expiry time."""
+        """The current secret, which has no expiry time. Rotation sets an expiry time on the secret that it replaces."""
         return next((secret for secret in self.secrets if secret.expires_at is None), None)
 
 
@@ -160,23 +160,25 @@ class RetryPolicy(Record, frozen=True):
 
     delays: tuple[float, ...]
     jitter: float = 0.1
-    """Each delay varies randomly by up to this share, so that retries do not all hit a recovered receiver at once."""
+    """Each delay varies randomly by up to this share, so that a recovered receiver does not get all retries at the same
+    time."""
     deadline_seconds: float | None = None
-    """No retry starts later than this after the event was accepted, or after its `deliver_at`."""
+    """No retry starts more than this many seconds after the event was accepted, or after its `deliver_at`."""
     name: str = ""
 
 
 class Slo(Record, frozen=True, kw_only=True):
-    """The service level objective of an endpoint. It may be set for the endpoint or its organization; these are the
-    defaults."""
+    """The service level objective of an endpoint. It can be set for the endpoint or for its organization; the values
+    below are the defaults."""
 
     success: float = 0.99
     """The share of deliveries that must succeed instead of becoming dead letters."""
     p95_seconds: float = 60.0
-    """The time within which 95 % of the successful deliveries must arrive. It starts at acceptance, or at a later
-    `deliver_at`."""
+    """The time within which 95 % of the successful deliveries must arrive. It is counted from the acceptance of the
+    event, or from `deliver_at` if that is later."""
     oldest_seconds: float = 3_600.0
-    """The maximum age of the oldest waiting delivery, counted from acceptance or a later `deliver_at`."""
+    """The maximum age of the oldest waiting delivery, counted from the acceptance of the event, or from `deliver_at` if
+    that is later."""
 
 
 class CircuitState(StrEnum):

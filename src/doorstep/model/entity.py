@@ -39,7 +39,7 @@ class Entity(Record, frozen=True, kw_only=True):
     status: str
     phase: Phase
     data: dict[str, Any] = {}
-    """The program's own data. If a stage returns a mapping, that replaces the data."""
+    """The program's own data. If a stage returns a mapping, the mapping replaces the data."""
     error_reason: str | None = None
     """Why its last stage failed, in a sentence for people."""
     metadata: dict[str, Any] = {}
@@ -65,7 +65,7 @@ class EntityChange(Record, frozen=True):
 
 
 class EntityFilter(PagedQuery[Entity], frozen=True, kw_only=True):
-    """Entities of a pipeline in order of creation, newest first."""
+    """Entities of a pipeline, most recently created first."""
 
     pipeline: str
     status: str | None = None
@@ -73,20 +73,20 @@ class EntityFilter(PagedQuery[Entity], frozen=True, kw_only=True):
     archived: bool | None = False
     """False excludes archived entities, True returns only those, and None returns all."""
     archived_before: Instant = 0
-    """Entities that have been dead since before this instant are archived, even if the reconciler has not run yet."""
+    """Entities that became dead before this instant count as archived, even if the reconciler has not run yet."""
 
 
 class OrphanedEntities(PagedQuery[Entity], frozen=True, kw_only=True):
-    """Running entities without pending work, in order of creation: their event is not in the outbox, and none of these
-    endpoints has an open delivery of it. A page examines as many running entities as its limit, so it may be
-    shorter."""
+    """Running entities without pending work, in order of creation. The event of such an entity is not in the outbox and
+    has no open delivery to any of `endpoint_ids`. For a page with a limit of N, at most N running entities are
+    examined, so it may contain fewer than N."""
 
     pipeline: str
     endpoint_ids: tuple[UUID, ...]
 
 
 class AwaitingEntities(BoundedQuery[Entity], frozen=True, kw_only=True):
-    """Running entities whose current event is one of these."""
+    """Running entities whose current event is one of `event_ids`."""
 
     pipeline: str
     event_ids: tuple[UUID, ...]
@@ -101,7 +101,7 @@ class StaleEntities(BoundedQuery[Entity], frozen=True, kw_only=True):
 
 
 class EntityStatuses(BoundedQuery[str], frozen=True, kw_only=True):
-    """All statuses of the entities of this pipeline, sorted."""
+    """All statuses that entities of this pipeline have, sorted."""
 
     pipeline: str
 
@@ -114,7 +114,7 @@ class EntityHistory(BoundedQuery[EntityChange], frozen=True, kw_only=True):
 
 
 class PipelineDeclaration(Record, frozen=True, kw_only=True):
-    """Records that a program has declared this pipeline."""
+    """A document that is stored when a program declares a pipeline."""
 
     org_id: UUID
     pipeline: str

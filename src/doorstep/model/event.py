@@ -44,7 +44,7 @@ class EventContent(Record, frozen=True, kw_only=True):
     correlation_id: str = ""
     deliver_at: Instant | None = None
     expires_at: Instant | None = None
-    """No attempt starts after this time. Deliveries that are still waiting then become dead letters."""
+    """No attempt starts after this time. Deliveries that are still waiting at this time become dead letters."""
     metadata: bytes = b"{}"
     """A small JSON object from the sender, stored unchanged."""
     ordering_key: str | None = None
@@ -78,7 +78,7 @@ class EventView(EventTotals, frozen=True, kw_only=True):
     in_outbox: bool = False
     """It is in the outbox and has not been accepted yet."""
     refusal: str | None = None
-    """Why the forwarder rejected the event, if it can never be accepted."""
+    """Why the forwarder rejected the event permanently; None if it did not."""
 
 
 class EventSummary(EventTotals, frozen=True, kw_only=True):

@@ -59,7 +59,7 @@ class EventFilter(PagedQuery[EventSummary], frozen=True, kw_only=True):
     event_type: str | None = None
     """An exact type, or a prefix followed by `*`."""
     created_from: Instant | None = None
-    """Compared with the time in the event's id, which is its creation time to the microsecond."""
+    """Compared with the creation time in the event's id, which is precise to the microsecond."""
     created_before: Instant | None = None
     oldest_first: bool = False
 
@@ -84,7 +84,7 @@ class EventDeliveries(BoundedQuery[Delivery], frozen=True, kw_only=True):
 
 
 class RetryQueueFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
-    """Deliveries that failed at least once and are not settled, by `due_at`, then by id."""
+    """Deliveries that failed at least once and are not settled, sorted by `due_at`, then by id."""
 
     waiting: bool | None = None
     """True returns only waiting deliveries, False only those in progress."""
@@ -95,7 +95,7 @@ class RetryQueueFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
 
 
 class DeadLetterFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
-    """Dead letters by `settled_at`, then by id, newest first. Deleted ones are excluded."""
+    """Dead letters, sorted by `settled_at`, then by id, newest first. Deleted ones are excluded."""
 
     archived: bool = False
     """True returns only archived dead letters (see `archived_before`), False only the others."""
@@ -109,7 +109,8 @@ class DeadLetterFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
 
 
 class CauseGroup(Record, frozen=True, kw_only=True):
-    """Dead letters with the same endpoint, code and message, apart from ids, numbers and quoted text."""
+    """Dead letters with the same endpoint and code, and with messages that differ only in ids, numbers and quoted
+    text."""
 
     cause: int
     endpoint_id: UUID
@@ -142,7 +143,7 @@ class WaitingDeliveries(PagedQuery[Delivery], frozen=True, kw_only=True):
 
 
 class DeliveryAttempts(BoundedQuery[Attempt], frozen=True, kw_only=True):
-    """The attempt log of a delivery, by number; it is kept when a dead letter is deleted."""
+    """The attempt log of a delivery, sorted by attempt number. It is kept even if the dead letter is deleted."""
 
     delivery_id: UUID
 
@@ -172,8 +173,9 @@ class CircuitHistory(BoundedQuery[CircuitChange], frozen=True, kw_only=True):
 
 class UnhealthyEndpoints(BoundedQuery[UUID], frozen=True, kw_only=True):
     """Endpoints that may need attention, excluding deleted ones. Disabled endpoints come first, then endpoints whose
-    circuit is open or half-open, then endpoints with a dead letter in one of the `hours` from `since` on, latest hour
-    first. Within each group they are sorted by id. The cost depends on the number of dead letters, not of endpoints."""
+    circuit is open or half-open, then endpoints that had a dead letter within `hours` hours from `since`, sorted by
+    hour, latest first. Within each group they are sorted by id. The cost depends on the number of dead letters, not on
+    the number of endpoints."""
 
     since: Instant
     hours: int
@@ -188,9 +190,9 @@ class FailingEndpoints(BoundedQuery[tuple[UUID, UUID]], frozen=True, kw_only=Tru
 
 
 class BusiestEndpoints(BoundedQuery[UUID], frozen=True, kw_only=True):
-    """The endpoints of all organizations with the most deliveries overall, busiest first. Deleted endpoints and those
-    of the reserved organization are excluded. The cost does not grow with the number of endpoints. In return, an
-    endpoint that overtook others within the last minute may be missing."""
+    """The endpoints with the most deliveries overall, busiest first. All organizations are included. Deleted endpoints
+    and those of the reserved organization are excluded. The cost does not grow with the number of endpoints. In
+    exchange, an endpoint may be missing if it overtook others within the last minute."""
 
     limit: int
 
@@ -243,6 +245,6 @@ class Workers(BoundedQuery[WorkerEntry], frozen=True, kw_only=True):
 
 
 class RejectedMessages(BoundedQuery[OutboxMessage], frozen=True, kw_only=True):
-    """Outbox messages that can never be accepted, in the order of posting."""
+    """Outbox messages that can never be accepted, in the order in which they were posted."""
 
     limit: int

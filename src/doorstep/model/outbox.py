@@ -11,7 +11,8 @@ from doorstep.model.record import Record
 
 
 class OutboxOptions(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """The sender's options for the event, apart from its type and payload. They are one JSON column in the outbox."""
+    """The sender's options for the event, apart from its type and payload. They are stored in one JSON column of the
+    outbox."""
 
     correlation_id: str = ""
     endpoint_ids: tuple[UUID, ...] | None = None
@@ -33,7 +34,7 @@ class OutboxMessage(Record, frozen=True, kw_only=True):
     created_at: Instant
     options: OutboxOptions = OutboxOptions()
     refused_at: Instant | None = None
-    """When it was rejected, because it can never be accepted."""
+    """When the message was rejected; None if it was not."""
     refusal: str | None = None
     """Why it was rejected."""
     flaw: str | None = None
@@ -45,7 +46,7 @@ class Posted(Record, frozen=True):
 
     event_id: UUID
     created_at: Instant
-    """When it was posted. Once accepted, the event's `created_at` is the time of acceptance."""
+    """When it was posted. Once the event is accepted, its `created_at` is the time of acceptance."""
 
 
 def event_of(message: OutboxMessage) -> Event:
@@ -86,6 +87,7 @@ def summary_of_message(message: OutboxMessage) -> EventSummary:
 
 
 def _totals(message: OutboxMessage) -> dict[str, Any]:
-    """The fields of EventTotals. The status is received, or failed if the message was rejected; it has no deliveries."""
+    """The fields of EventTotals. The event has no deliveries, and its status is RECEIVED, or FAILED if the message was
+    rejected."""
     status = EventStatus.RECEIVED if message.refused_at is None else EventStatus.FAILED
     return {"status": status, "deliveries": 0, "failed_at": message.refused_at}

@@ -26,7 +26,7 @@ _INSTANT_MAX: Instant = (1 << 48) * MILLISECOND - 1
 def uuid7(now: Instant, entropy: Callable[[int], bytes] = os.urandom) -> UUID:
     """A new id for something created at `now`.
 
-    The 12 bits after the milliseconds hold the microseconds, so ids are in order of creation to the microsecond.
+    The 12 bits after the milliseconds hold the microseconds, so ids sort by creation time, to the microsecond.
     """
     milliseconds, micros = divmod(now, MILLISECOND)
     tail = int.from_bytes(entropy(8)) & 0x3FFF_FFFF_FFFF_FFFF

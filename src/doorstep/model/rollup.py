@@ -1,4 +1,4 @@
-"""Roll-ups: counts by minute, hour, day and in total, for each endpoint, each organization and the whole store.
+"""Roll-ups: counts per minute, hour and day, and in total, for each endpoint, each organization and the whole store.
 
 The figures are written in the same transaction as the change that they count, so they stay exact even if a process is
 killed. Figures whose names begin with `now_` are levels, stored as signed changes. Their total is the current level,
@@ -28,7 +28,8 @@ TTD_SECONDS = (
 """The inclusive upper bounds of the time-to-delivery buckets. One more bucket counts longer times."""
 _TTD_BOUNDS: tuple[Instant, ...] = tuple(round(bound * SECOND) for bound in TTD_SECONDS)
 FINE_RANGE: Instant = DAY
-"""Sums over a longer range than this start and end at whole hours, because figures by minute are not kept forever."""
+"""The longest range that is summed to the exact minute. Sums over longer ranges start and end at whole hours, because
+per-minute figures are not kept forever."""
 
 
 class Span(StrEnum):
@@ -37,7 +38,7 @@ class Span(StrEnum):
     MINUTE = "minute"
     HOUR = "hour"
     DAY = "day"
-    """A day in UTC. With roll-ups by day, a sum over a month need not read 720 hours."""
+    """A day in UTC. With per-day roll-ups, a sum over a month need not read 720 hours."""
     EVER = "ever"
 
     @property
@@ -78,7 +79,7 @@ class Figures(Record, frozen=True):
     blocked: int = 0
     """Attempts that the address guard blocked. They are also counted as `retried` or `died`."""
     late: int = 0
-    """Results that came after the lease had expired and changed nothing."""
+    """Results that came after the lease had expired, and therefore changed nothing."""
     dead: int = 0
     """Deliveries that became dead letters for any reason."""
     now_open: int = 0
@@ -88,7 +89,8 @@ class Figures(Record, frozen=True):
     now_archived: int = 0
 
     retries_0: int = 0
-    """Deliveries by the number of retries used in their round when they were delivered or failed permanently."""
+    """Deliveries that were delivered or failed permanently, by the number of retries that they had used by then in
+    their current round."""
     retries_1: int = 0
     retries_2: int = 0
     retries_3: int = 0
@@ -149,7 +151,7 @@ class Figures(Record, frozen=True):
 
 
 FIGURES: tuple[str, ...] = Figures.__struct_fields__
-"""The names of all figures, in order: the columns of the stores."""
+"""The names of all figures, in the order of the columns in the stores."""
 RETRIES = tuple(f"retries_{number}" for number in range(RETRIES_COUNTED_MAX + 1))
 TTD = tuple(f"ttd_{number}" for number in range(len(TTD_SECONDS) + 1))
 _retries, _ttd = attrgetter(*RETRIES), attrgetter(*TTD)

@@ -1,2 +1,2 @@
-"""The operations that people and programs perform outside the engine: on endpoints, events, dead letters, bulk
+"""Operations for people and programs, outside the delivery engine. They cover endpoints, events, dead letters, bulk
 operations, alerts and statistics."""

@@ -1,4 +1,4 @@
-"""Actions of operators on deliveries and on whole events, such as retry, cancel, delete and replay. Every action is
+"""Operator actions on deliveries and on whole events, such as retry, cancel, delete and replay. Every action is
 audited."""
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ DONE = {
 
 
 class DeliveryActions:
-    """Each action and its audit entry are one transaction. `wake` is called when deliveries may have become due."""
+    """Performs operator actions on deliveries. Each action and its audit entry are written in one transaction. `wake`
+    is called when deliveries may have become due."""
 
     def __init__(
         self,
@@ -69,8 +70,8 @@ class DeliveryActions:
         refused.
 
         A dead letter can be retried with another payload, which replaces the event's payload for this delivery from
-        then on. `only_in` has the states of the list that the operator saw: deliveries that are in none of them any
-        more are refused too.
+        then on. `only_in` contains the states that the operator's list showed. A delivery that has left these states is
+        refused too.
         """
         if not delivery_ids:
             raise InvalidInput("delivery_ids", "must name at least one delivery")
@@ -106,7 +107,8 @@ class DeliveryActions:
         *,
         only_in: States | None = None,
     ) -> None:
-        """Act on one delivery; NotFound if there is none, Conflict if its state does not allow the action."""
+        """Act on one delivery. Raises NotFound if it does not exist, and Conflict if its state does not allow the
+        action."""
         result = await self.act(kind, org_id, [delivery_id], actor, reason, payload, only_in=only_in)
         if result.done:
             return
@@ -119,7 +121,7 @@ class DeliveryActions:
 def _refusal(kind: ActionKind, state: DeliveryState, *, edited: bool) -> str:
     if edited:
         return f"{state} and cannot be {DONE[kind]} with another payload"
-    if state in ACTS_ON[kind]:  # but it has left the list that the operator saw
+    if state in ACTS_ON[kind]:  # allowed, but the delivery has left the list that the operator saw
         return f"{state} by now and was not {DONE[kind]}; check it and decide again"
     return f"{state} and cannot be {DONE[kind]}"
 
@@ -143,7 +145,7 @@ class EventActions:
         self._telemetry = telemetry
 
     async def act(self, kind: ActionKind, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> ActionResult:
-        """Retry or cancel all deliveries of the event that allow it; Conflict if none does."""
+        """Retry or cancel all deliveries of the event whose state allows it. Raises Conflict if there are none."""
         _check_accepted(await self._store.get(EventView, org_id, event_id))
         deliveries = await self._store.find(org_id, EventDeliveries(event_id=event_id))
         if not deliveries:
@@ -155,7 +157,8 @@ class EventActions:
         return result
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, actor: str) -> None:
-        """Confirm that an inbox consumer has received the event; Conflict if push endpoints take it."""
+        """Confirm that an inbox consumer has received the event. Raises Conflict if the event goes to push
+        endpoints."""
         now = self._clock.now()
         change = await self._of_accepted(org_id, event_id, self._store.acknowledge(org_id, event_id, now))
         if change.old_status is not change.new_status:
@@ -193,8 +196,8 @@ class EventActions:
         return receipt
 
     async def delete(self, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> None:
-        """Erase an event: cancel its waiting deliveries, delete its dead letters and its payload. The attempt log is
-        kept."""
+        """Erase an event: cancel its waiting deliveries, and delete its dead letters and its payload. The attempt log
+        is kept."""
         check_storable("reason", reason)
         now = self._clock.now()
         deletion = self._store.delete_event(org_id, event_id, actor, now, reason)
@@ -202,7 +205,7 @@ class EventActions:
         self._telemetry.emit_all(facts.moved(moved, now))
 
     async def _of_accepted(self, org_id: UUID, event_id: UUID, action: Awaitable[T]) -> T:
-        """The result of an action. For an event that is still in the outbox, raises Conflict instead of NotFound."""
+        """Return the result of an action. If the event is still in the outbox, raise Conflict instead of NotFound."""
         try:
             return await action
         except NotFound:
@@ -223,7 +226,7 @@ def _check_accepted(view: EventView) -> None:
 
 
 def _states(result: ActionResult) -> str:
-    """`1 delivery is delivered, 2 are in_progress`."""
+    """The states of the refused deliveries as text, such as `1 is delivered, 2 are in_progress`."""
     counts = Counter(state or "deleted" for state in result.refused.values())
     return ", ".join(f"{count} {'is' if count == 1 else 'are'} {state}" for state, count in sorted(counts.items()))
 

@@ -40,8 +40,8 @@ CAUSES_MAX = 10
 MESSAGE = "doorstep.message"
 """The event type of messages to channels."""
 OPERATIONAL = frozenset({*OPERATIONAL_KINDS, ALERT_FIRED, ALERT_RECOVERED})
-"""The types of operational events. If such an event cannot be delivered, no operational event follows; otherwise they
-would never end."""
+"""The types of operational events. If such an event cannot be delivered, no operational event reports that failure.
+Otherwise each failure would cause another event, without end."""
 
 _CONDITIONS = {
     IncidentKind.CIRCUIT_OPENED: (Rule.CIRCUIT_OPENED, None),
@@ -50,7 +50,8 @@ _CONDITIONS = {
     IncidentKind.ENDPOINT_ENABLED: (Rule.ENDPOINT_DISABLED, Ending.RECOVERED),
     IncidentKind.ENDPOINT_PAUSED: (Rule.ENDPOINT_DISABLED, Ending.ENDPOINT_PAUSED),
 }
-"""The rule whose condition an incident starts or ends. The second value is None if it starts, else how it ends."""
+"""For each kind of incident: the rule whose condition it starts or ends, and how the condition ends. The second value
+is None if the incident starts the condition."""
 
 
 class AlertBatch:
@@ -84,7 +85,7 @@ class AlertBatch:
     # -- input ---------------------------------------------------------------------------------------------
 
     def add_incident(self, incident: Incident) -> None:
-        """An incident becomes an operational event, and starts or ends alerts."""
+        """Process an incident, which may become an operational event and may start or end alerts."""
         self._incident_keys.append(incident.key)
         if incident.kind in OPERATIONAL_KINDS and incident.event_type not in OPERATIONAL:
             self._post_operational(incident)
@@ -97,8 +98,8 @@ class AlertBatch:
             self._apply_condition(incident, *_CONDITIONS[incident.kind])
 
     def add_condition(self, rule: Rule, endpoint_id: UUID, reason: str) -> None:
-        """Add a condition that applies to an endpoint now, no matter when it began. For a rule that was just changed,
-        it is new."""
+        """Add a condition that currently applies to an endpoint, no matter when it began. For a rule that was just
+        changed, the condition counts as new."""
         name = self._names.name(endpoint_id)
         self._observe(Observation(rule=rule, on=True, endpoint_id=endpoint_id, endpoint_name=name, reason=reason))
 
@@ -119,7 +120,7 @@ class AlertBatch:
         return self.on_since(rule, endpoint_id) is not None
 
     def on_since(self, rule: Rule, endpoint_id: UUID | None) -> Instant | None:
-        """When the open alert began; None if there is none."""
+        """When the open alert of a rule began; None if no alert is open."""
         known = self._open(subject_of(rule, endpoint_id))
         return None if known is None else known.opened_at
 
@@ -130,7 +131,7 @@ class AlertBatch:
         return {endpoint_id for endpoint_id in ids if endpoint_id is not None}
 
     def departed_with(self, rule: Rule, since: Instant) -> set[UUID]:
-        """The endpoints whose alert of a rule ended after an instant because they were deleted."""
+        """The endpoints whose alert of a rule ended after `since` because the endpoint was deleted."""
         recent = (one for one in self._newest.values() if one.rule is rule and (one.ended_at or 0) > since)
         ids = (one.endpoint_id for one in recent if one.ended_because is Ending.ENDPOINT_DELETED)
         return {endpoint_id for endpoint_id in ids if endpoint_id is not None}
@@ -161,7 +162,7 @@ class AlertBatch:
             return
         known = self._open(observation.subject)
         if known is not None and known.rule in OCCURRENCES:
-            self._apply(reviewed(known, self.rules, self.now))  # if it has ended by now, this starts a new one
+            self._apply(reviewed(known, self.rules, self.now))  # if it has ended, a new alert starts
         newest = self._newest.get(observation.subject)
         self._apply(after(newest, observation, self.rules, self.now, uuid7(self.now)))
 
@@ -219,8 +220,9 @@ class AlertBatch:
             self._post_to_subscribers(event_id, event_type, payload, alert.endpoint_id, order)
 
     def _post_operational(self, incident: Incident) -> None:
-        """Events about an endpoint's state stay in order. Events about dead letters do not: each concerns a different
-        delivery, and one that cannot be delivered must not block thousands of others."""
+        """Post the operational event for an incident. Events about an endpoint's state stay in order. Events about dead
+        letters do not: each concerns a different delivery, and one undeliverable event must not block thousands of
+        others."""
         event_id = _event_id(incident.at, self.org_id, f"incident/{incident.key}")
         order = None if incident.kind is IncidentKind.DELIVERY_DEAD else str(incident.endpoint_id)
         self._post_to_subscribers(event_id, incident.kind, operational_payload(incident), incident.endpoint_id, order)
@@ -259,7 +261,8 @@ def _is_open_cause(alert: Alert) -> bool:
 
 
 def _message_id(scope: UUID, alert: Alert, news: News) -> UUID:
-    """An id that is the same for the same news, no matter which process creates the message."""
+    """An id that depends only on the alert, what is announced about it, and the recipient, so every process creates the
+    message with the same id."""
     at = alert.ended_at if news is News.RECOVERED else alert.told_at
     return _event_id(at or alert.seen_at, scope, f"{alert.alert_id}/{news}")
 

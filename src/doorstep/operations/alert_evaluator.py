@@ -1,11 +1,11 @@
-"""The AlertEvaluator: reads incidents and figures, and writes the alerts and messages that follow from them.
+"""The AlertEvaluator: reads incidents and figures, and writes the resulting alerts and messages.
 
 One transaction writes the results and removes their incidents. If a process is killed at any point, the next one finds
 either everything done or nothing. If two processes evaluate at the same time, versions ensure that only one of them
 writes.
 
 Each organization is evaluated separately, with a bounded number of incidents at a time, so that a flood or an error in
-one does not delay the others.
+one organization does not delay the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ INCIDENTS_MAX = 500
 """How many incidents of one organization are processed together."""
 
 Late = dict[UUID, float]
-"""The number of seconds for which the first delivery of each endpoint has been due."""
+"""How many seconds the oldest due delivery of each endpoint has been due, by endpoint id."""
 
 
 class Reviewable(NamedTuple):
@@ -57,14 +57,14 @@ class Reviewable(NamedTuple):
     late: dict[UUID, Late]
     """The organizations to review, each with its late endpoints."""
     died: int
-    """How many attempts have failed permanently, in all organizations and since the beginning."""
+    """The number of attempts that have ever failed permanently, in all organizations."""
 
 
 class AlertEvaluator:
     def __init__(
         self, store: Store, directory: Directory, clock: Clock, console: str, wake_forwarder: Callable[[], None]
     ) -> None:
-        """`wake_forwarder` is called when messages were put into the outbox."""
+        """`wake_forwarder` is called after messages were put into the outbox."""
         self._store = store
         self._directory = directory
         self._clock = clock
@@ -76,7 +76,7 @@ class AlertEvaluator:
         still rise above the threshold."""
         self._died = 0
         """The value of `Reviewable.died` at the latest review. If it has changed since, there are failures that this
-        process has not reviewed: another alerter is handling them, or was killed before it had done so."""
+        process has not reviewed: another alerter is handling them, or was killed before it could handle them."""
 
     async def process_incidents(self) -> None:
         """Process up to INCIDENTS_MAX incidents of each organization."""
@@ -102,14 +102,15 @@ class AlertEvaluator:
         )
 
     async def load_failing(self) -> None:
-        """Find the endpoints with a dead letter within the longest possible window of a rule.
+        """Load the endpoints with a recent dead letter, within the longest window that a rule can have.
 
-        A previous alerter that was killed had them only in memory. Deleted endpoints are included: the organization's
-        rate leaves out a deleted endpoint only if it is known to have failed.
+        The previous alerter kept these endpoints only in memory, and it may have been killed. Deleted endpoints are
+        included, because the organization's failure rate leaves out a deleted endpoint only if this process knows about
+        the endpoint's failures.
         """
         since = Span.HOUR.start(self._clock.now() - seconds(WINDOW_SECONDS_MAX))
         failing_endpoints = await self._store.find(None, FailingEndpoints(since=since))
-        await self._directory.refresh()  # after the read: an endpoint that is not in the directory was deleted
+        await self._directory.refresh()  # after the read, so that an endpoint missing from the directory was deleted
         for org_id, endpoint_id in failing_endpoints:
             if org_id != OPERATIONS_ORG:
                 self._failing[org_id].add(endpoint_id)
@@ -125,7 +126,7 @@ class AlertEvaluator:
         if org_id == OPERATIONS_ORG:  # a failed message causes no other message; its channel shows the failure
             await self._store.write_alerts(AlertWrite(org_id=org_id, incident_keys=tuple(one.key for one in incidents)))
             return
-        await self._directory.refresh()  # after the read: an endpoint that is not in the directory was deleted
+        await self._directory.refresh()  # after the read, so that an endpoint missing from the directory was deleted
         names = EndpointNames(org_id, self._directory)
         await names.look_up(self._store, (one.endpoint_id for one in incidents))
         batch = await self._batch(org_id, names)
@@ -143,7 +144,7 @@ class AlertEvaluator:
 
     async def _finish(self, batch: AlertBatch, late: Late | None) -> None:
         """Measure the figures that may have changed, and write the batch. If another process wrote first, nothing is
-        written, and the next round processes the rest."""
+        written, and the next round processes the remaining incidents."""
         known = self._failing.get(batch.org_id, set())
         still_failing = await self._measurements.add_rates(batch, known | batch.endpoints_with(Rule.FAILURE_RATE))
         await self._measurements.add_dead_letters(batch)
@@ -170,7 +171,7 @@ class AlertEvaluator:
     # -- endpoints with recent dead letters ----------------------------------------------------------------
 
     def _add_failing(self, org_id: UUID, incidents: Iterable[Incident]) -> None:
-        """Add the endpoints of new dead letters; after a change of rules, all endpoints of the organization."""
+        """Add the endpoints of new dead letters. After a rule was changed, add all endpoints of the organization."""
         for incident in incidents:
             if incident.kind is IncidentKind.DELIVERY_DEAD and incident.endpoint_id is not None:
                 self._failing[org_id].add(incident.endpoint_id)
@@ -189,9 +190,10 @@ class AlertEvaluator:
 # -- measurements ------------------------------------------------------------------------------------------
 
 OLDEST_DUE_SECONDS_MIN = 10.0
-"""The smallest threshold that the rule may have. Deliveries that have been due for less time need not be measured."""
+"""The smallest threshold that the rule `oldest_due` may have. Deliveries that have been due for less time need not be
+measured."""
 WINDOW_SECONDS_MAX = 86_400.0
-"""The longest window of the failure rate."""
+"""The longest window over which a failure rate may be measured."""
 
 
 class Measurements:
@@ -207,8 +209,8 @@ class Measurements:
         """Add the failure rates of these endpoints and of the whole organization. Returns the endpoints with a dead
         letter within their window, because their rates may still rise without another dead letter.
 
-        The figures of the organization and of its endpoints come from one read. With two reads, a dead letter between
-        them would count only for the organization.
+        The figures of the organization and of its endpoints come from one read. With two reads, a dead letter that is
+        added between them would count only for the organization.
         """
         own = batch.rules.own_of(Rule.FAILURE_RATE)
         since = batch.now - seconds(batch.rules.of(Rule.FAILURE_RATE).window_seconds)
@@ -252,7 +254,7 @@ class Measurements:
     # -- conditions ----------------------------------------------------------------------------------------
 
     async def add_conditions(self, batch: AlertBatch, endpoints: Iterable[Endpoint]) -> None:
-        """Add the organization's endpoints that are disabled, and those whose circuit is not closed."""
+        """Add the organization's disabled endpoints, and its endpoints whose circuit is not closed."""
         own = {one.endpoint_id: one for one in endpoints if one.org_id == batch.org_id}
         for endpoint in own.values():
             if endpoint.state is EndpointState.DISABLED:
@@ -265,7 +267,7 @@ class Measurements:
     # -- levels --------------------------------------------------------------------------------------------
 
     async def add_dead_letters(self, batch: AlertBatch) -> None:
-        """Add the number of dead letters of the organization, and of each endpoint with its own rule for them."""
+        """Add the number of dead letters, for the organization and for each endpoint that has its own rule for them."""
         own = sorted(batch.rules.own_of(Rule.DEAD_LETTERS))
         found = await self._store.figures(batch.org_id, [None, *own], names=("now_dead",))
         for endpoint_id, figures in found.items():
@@ -286,7 +288,7 @@ class Measurements:
 
 
 def add_late(batch: AlertBatch, late: Late) -> None:
-    """Add the age of the oldest due delivery of the organization, and of each endpoint with its own rule for it."""
+    """Add the age of the oldest due delivery, for the organization and for each endpoint that has its own rule."""
     own = batch.rules.own_of(Rule.OLDEST_DUE)
     others = (age for endpoint_id, age in late.items() if endpoint_id not in own)
     _add_level(batch, Rule.OLDEST_DUE, None, max(others, default=0.0))
@@ -300,6 +302,6 @@ def _add_level(batch: AlertBatch, rule: Rule, endpoint_id: UUID | None, value: f
 
 
 def _free_since(endpoint: Endpoint, lane: Lane) -> Instant:
-    """When the endpoint's deliveries were last released. Held deliveries count as late only from then on, because a
-    backlog takes a while to drain."""
+    """When the endpoint last stopped holding its deliveries. Time before that does not make a delivery late, because
+    the backlog takes a while to drain."""
     return max(endpoint.state_since, lane.circuit.changed_at if lane.circuit else 0)

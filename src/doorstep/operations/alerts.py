@@ -41,7 +41,7 @@ _THRESHOLDS: dict[Rule, tuple[float, float]] = {
     Rule.OLDEST_DUE: (OLDEST_DUE_SECONDS_MIN, 30 * 86_400.0),
 }
 _COOLDOWN_SECONDS = (60.0, 30 * 86_400.0)
-"""Without a cooldown, each dead letter would cause its own message."""
+"""The bounds of a cooldown. Without a cooldown, each dead letter would cause its own message."""
 _WINDOW_SECONDS = (60.0, WINDOW_SECONDS_MAX)
 _ONLY_RATE = ("window_seconds", "minimum")
 
@@ -54,7 +54,7 @@ class AlertService:
     # -- alerts --------------------------------------------------------------------------------------------
 
     async def alerts(self, org_id: UUID, filters: AlertFilter, cursor: str | None, limit: int) -> Page[Alert]:
-        """Newest first."""
+        """One page of alerts, newest first."""
         return await self._store.page(org_id, filters, cursor, limit)
 
     async def alert(self, org_id: UUID, alert_id: UUID) -> Alert:
@@ -81,8 +81,8 @@ class AlertService:
     # -- rules ---------------------------------------------------------------------------------------------
 
     async def rules(self, org_id: UUID) -> list[AlertRule]:
-        """First the rules of the whole organization (version 0 if they are built in), then those of individual
-        endpoints."""
+        """All rules in effect: first the rules of the whole organization (version 0 if built in), then the rules of
+        individual endpoints."""
         own = [one for one in await self.config(org_id) if isinstance(one, AlertRule)]
         general = {one.rule: one for one in own if one.endpoint_id is None}
         built_in = (replace(rule, org_id=org_id) for rule in BUILT_IN.values())

@@ -1,4 +1,4 @@
-"""Batches: submit them, find them by status, read the carrier log, resubmit.
+"""Batches: submit them, find them by status, read their carrier logs, and resubmit them.
 
 A batch is an event for a batch endpoint and is delivered like any other event. It has no state of its own.
 """
@@ -25,7 +25,7 @@ from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
 
 RESUBMIT = "batch.resubmit"
-"""The action in the audit log."""
+"""The name of the action in the audit log."""
 
 
 class Batches:
@@ -39,9 +39,9 @@ class Batches:
         """Accept a batch. When this returns, the batch is PENDING and on stable storage; its `delivery_id` is not known
         yet.
 
-        After that, nothing is read from the store, because an error there would make the caller submit the batch twice.
-        The exception is an idempotency key that repeats an earlier submission: then the current state of that batch is
-        read. Raises InvalidInput if no batch handler takes this event type.
+        After the batch is stored, nothing is read from the store, because an error in that read could make the caller
+        submit the batch twice. The exception is an idempotency key that repeats an earlier submission: then the current
+        state of that batch is read. Raises InvalidInput if there is no batch handler for this event type.
         """
         if options.get("endpoint_ids") is not None:
             raise InvalidInput(
@@ -55,7 +55,7 @@ class Batches:
         return _submitted(receipt, endpoint, event_type, retries_max)
 
     async def batch(self, batch_id: UUID, *, org_id: UUID | None = None) -> Batch:
-        """The current state of a batch; NotFound for an event that is not a batch."""
+        """The current state of a batch. Raises NotFound if the event is not a batch."""
         return batch_of(await self._host.binding.call(lambda: self._delivery(self._org(org_id), batch_id)))
 
     async def list(
@@ -67,7 +67,8 @@ class Batches:
         limit: int = 50,
         org_id: UUID | None = None,
     ) -> Page[Batch]:
-        """One page, newest first. Its cost does not depend on the number of events or other batches."""
+        """One page of batches, newest first. The cost does not depend on how many other batches and events are
+        stored."""
         filters = BatchFilter(status=status, event_type=event_type)
         most = checked_limit(limit)
         found = await self._host.binding.call(lambda: self._store.page(self._org(org_id), filters, cursor, most))
@@ -78,8 +79,8 @@ class Batches:
         return await self._host.binding.call(lambda: self._attempts(self._org(org_id), batch_id))
 
     async def resubmit(self, batch_id: UUID, actor: str, reason: str = "", *, org_id: UUID | None = None) -> Batch:
-        """Submit a FAILED batch again at once, with its retry count reset. This is audited. Conflict in any other
-        status."""
+        """Submit a FAILED batch again immediately, with its retry count reset. This is audited. Raises Conflict if the
+        batch has any other status."""
         check_storable("reason", reason)
         return await self._host.binding.call(lambda: self._resubmit(self._org(org_id), batch_id, actor, reason))
 
@@ -160,8 +161,8 @@ def _refusal(batch_id: UUID, state: DeliveryState | None) -> str:
 
 
 def check_declarable(declaration: Declaration, others: Iterable[Declaration]) -> None:
-    """Raise ConfigError for a second batch handler of an event type: a batch has one status, so it needs one
-    handler."""
+    """Raise ConfigError if an event type would have a second batch handler. A batch has one status, so it needs exactly
+    one handler."""
     form, org_id = declaration
     for other in others:
         shared = set(form.event_types) & set(other.form.event_types)

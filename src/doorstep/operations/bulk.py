@@ -22,13 +22,14 @@ from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Put, Store
 
 _COUNTED_MAX = 100_000
-"""Counting stops here, because a person waits for the result. Beyond this, `total` is a lower bound."""
+"""Counting stops at this number, because a person is waiting for the result. `total` is then a lower bound."""
 _LIVE_MAX = 100
-"""How many live operations one organization may have. Each of them takes a step in every round."""
+"""How many live operations one organization may have. The number is limited because each of them takes a step in every
+round."""
 _PREVIEWED_MAX = 10_000
-"""How many deliveries a preview groups by endpoint. Grouping a hundred thousand takes 170 to 550 ms. Counting as many
-with a filter by event type takes as long, because only the events have the type. Counting all of them, or those of one
-cause or one endpoint, takes at most 80 ms."""
+"""The maximum number of deliveries that a preview groups by endpoint. Grouping a hundred thousand takes 170 to 550 ms.
+Counting a hundred thousand deliveries of one event type takes equally long, because the type is stored only with the
+events. Counting all deliveries, or those of one cause or one endpoint, takes at most 80 ms."""
 RATE_MIN, RATE_MAX = 0.01, 100_000.0
 _REPLAY_RATE = 100.0
 """The default rate of a replay. Nothing else limits a replay, because it does not wait for its events to be
@@ -43,7 +44,7 @@ class Preview(Record, frozen=True):
     count: Count
     by_endpoint: dict[UUID, int]
     whole: bool = True
-    """If false, `by_endpoint` covers only the first ten thousand deliveries."""
+    """Whether `by_endpoint` covers all selected deliveries. If false, it covers only the first ten thousand."""
 
 
 class BulkService:
@@ -54,11 +55,11 @@ class BulkService:
         self._wake_runner = wake_runner
 
     async def list(self, org_id: UUID, cursor: str | None, limit: int) -> Page[Bulk]:
-        """Newest first."""
+        """One page of bulk operations, newest first."""
         return await self._store.page(org_id, BulkFilter(), cursor, limit)
 
     async def get(self, org_id: UUID, bulk_id: UUID) -> Bulk:
-        """One operation and its progress; NotFound if it does not exist."""
+        """One operation and its progress. Raises NotFound if it does not exist."""
         return await self._store.get(Bulk, org_id, bulk_id)
 
     async def live(self, org_id: UUID) -> Sequence[Bulk]:
@@ -66,8 +67,8 @@ class BulkService:
         return [one for one in await self._store.find(None, LiveBulks()) if one.org_id == org_id]
 
     async def preview(self, org_id: UUID, selection: Selection, replay_to: UUID | None = None) -> Preview:
-        """Count the selected deliveries or events, in total and by endpoint, without changing anything. NotFound if the
-        endpoint `replay_to` does not exist."""
+        """Count the selected deliveries or events, in total and by endpoint, without changing anything. Raises NotFound
+        if the endpoint `replay_to` does not exist."""
         _check_actable(selection)
         if replay_to is not None:
             await self._store.get(Endpoint, org_id, replay_to)
@@ -130,8 +131,8 @@ class BulkService:
         return bulk
 
     async def _check_live(self, org_id: UUID, besides: UUID | None = None) -> None:
-        """Raise Overloaded if too many operations are live. Cancelled operations do not count, because only their end
-        is still to be recorded. The operation `besides` does not count either."""
+        """Raise Overloaded if too many operations are live. Cancelled operations do not count, because they only need
+        to record their end. Neither does the operation with the id `besides`."""
         others = [one for one in await self.live(org_id) if one.bulk_id != besides]
         if sum(bulk.state is not BulkState.CANCELLED for bulk in others) >= _LIVE_MAX:
             raise Overloaded(
@@ -140,7 +141,7 @@ class BulkService:
             )
 
     async def pause(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
-        """Take no more deliveries until the operation is resumed. Deliveries already taken continue."""
+        """Stop acting on further deliveries until the operation is resumed. Deliveries already taken continue."""
         return await self._change_state(org_id, bulk_id, actor, "pause", BulkState.PAUSED)
 
     async def resume(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
@@ -148,8 +149,8 @@ class BulkService:
         return await self._change_state(org_id, bulk_id, actor, "resume", BulkState.RUNNING)
 
     async def cancel(self, org_id: UUID, bulk_id: UUID, actor: str, reason: str = "") -> Bulk:
-        """Take no more deliveries. Deliveries already taken continue, but the operation does not wait for their
-        results."""
+        """Stop acting on further deliveries. Deliveries already taken continue, but the operation does not wait for
+        their results."""
         check_storable("reason", reason)
         return await self._change_state(org_id, bulk_id, actor, "cancel", BulkState.CANCELLED, reason)
 
@@ -179,8 +180,8 @@ def _counted_max(selection: Selection) -> int:
 
 
 def _check_actable(selection: Selection) -> None:
-    """Raise InvalidInput if deliveries in progress are selected. Otherwise waiting ones would silently be selected
-    instead."""
+    """Raise InvalidInput if deliveries in progress are selected. Otherwise the operation would silently select waiting
+    deliveries instead."""
     if selection.queue is not None and selection.queue.waiting is False:
         raise InvalidInput(
             "status", "deliveries in progress cannot be acted upon; choose waiting ones (pending), or no status"
@@ -204,7 +205,8 @@ def bulk_audit_entry(bulk: Bulk, at: Instant, actor: str, action: str, result: s
 
 
 _EVENTS_EXAMINED = 50_000
-"""How many events a count examines at least. More would keep a person waiting; fewer could miss rare matches."""
+"""The minimum number of events that a count examines. A higher number would keep a person waiting; a lower one could
+miss rare matches."""
 
 
 class Selector:
@@ -226,11 +228,12 @@ class Selector:
         return await self._store.count(org_id, self._filter(selection), limit)
 
     async def by_endpoint(self, org_id: UUID, selection: Selection, limit: int) -> dict[UUID, int]:
-        """The number of deliveries for each endpoint, among the first `limit`."""
+        """The number of deliveries for each endpoint, among the first `limit` selected deliveries."""
         return await self._store.count_by_endpoint(org_id, self._filter(selection), limit)
 
     def _filter(self, selection: Selection) -> RetryQueueFilter | DeadLetterFilter:
-        """The filter for the deliveries of a selection, without those in progress, which cannot be acted on."""
+        """The filter for the deliveries of a selection. It excludes deliveries in progress, on which operations cannot
+        act."""
         if selection.queue is not None:
             return replace(selection.queue, waiting=True)
         return self.dated(selection.letters)

@@ -1,12 +1,13 @@
 """How a bulk operation is carried out, step by step.
 
-A step is one transaction that performs the action and stores the new position, fenced by a version. Each delivery is
-therefore acted on once, even if a process dies at any point or several processes try at once.
+A step is one transaction: it performs the action and stores the new position. It takes effect only if the version of
+the operation is still current. Each delivery is therefore acted on once, even if a process dies at any point or several
+processes attempt the same step.
 
-Deliveries that a bulk retry revives become due like any others, but only a limited number of them runs at once
-(`EndpointSlots`). New events for the same endpoint therefore find a short queue, and new events for other endpoints do
-not wait long for the store. If nothing is in flight, one delivery is forced, as in a single retry by an operator: it is
-the probe that closes an open circuit.
+Deliveries that a bulk retry revives become due like any others, but only a limited number of them are in flight at a
+time (see `EndpointSlots`). New events for the same endpoint therefore find a short queue, and new events for other
+endpoints do not wait long for the store. If nothing is in flight, one delivery is sent even through an open circuit,
+like a single retry by an operator. It is the probe that can close the circuit.
 """
 
 from __future__ import annotations
@@ -46,18 +47,19 @@ from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 
 _STEP_MAX = 25
-"""How many deliveries one transaction acts on. SQLite has one writer, and a new event waits for it twice: to be
-accepted and to be claimed. Each time it may have to wait for such a step (3 ms with 25 deliveries, 10 ms with 100), and
-then for the claims and settlements of those deliveries."""
+"""How many deliveries one transaction acts on. SQLite allows one writer at a time, and a new event needs to be written
+twice: when it is accepted and when it is claimed. Each time, it may have to wait for one such step (3 ms with 25
+deliveries, 10 ms with 100), and then for the claims and settlements of the deliveries in that step."""
 _STEP_PAUSE_SECONDS = 0.02
 """The pause between two steps of a retry, so that the deliveries of one step are claimed before the next step."""
 _CAUSES_MAX = 200
 _CAUSE_PAGES_MAX = 40
-"""How many pages are searched for causes. They cover 10,000 causes, most of which may belong to other endpoints."""
+"""The maximum number of pages in a search for causes. One page may not be enough, because most of its causes may belong
+to other endpoints."""
 _RESULTS_EVERY_SECONDS = 0.05
 _IDLE_SECONDS = 1.0
-"""The longest delay. It also applies if another process has taken the step, because that one will probably take the
-next step too."""
+"""The longest delay before the next step. It also applies if another process took the current step, because that
+process will probably take the next step too."""
 
 
 class BulkStepper:
@@ -108,11 +110,11 @@ class BulkStepper:
         return await self._write(paused, bulk, entry=entry)
 
     def _delay_after(self, bulk: Bulk, written: Bulk, elapsed_seconds: float) -> float:
-        """The delay after a step is as long as the step took. This leaves half of the store's and the processor's time
-        to other work.
+        """The delay after a step is as long as the step took. The store and the processor are therefore free for other
+        work half of the time.
 
-        A retry waits a fixed time instead, so that its deliveries are claimed first. While there are no results, for
-        example because endpoints are down, it waits longer after every round that found nothing.
+        A retry waits a fixed time instead, so that its deliveries are claimed before the next step. While there are no
+        results, for example because endpoints are down, it waits longer after every round that found nothing.
         """
         if written.taken > bulk.taken or written.finished_at is not None:
             del self._idle_rounds[bulk.bulk_id]
@@ -187,9 +189,10 @@ class BulkStepper:
         )
 
     async def _end(self, bulk: Bulk, now: Instant) -> Bulk | None:
-        """End the operation when all results are in, or at once if it was cancelled. It takes no more deliveries.
+        """End an operation that takes no more deliveries, as soon as all results are in.
 
-        A cancelled operation does not wait for the deliveries that it took, because they may be held for days.
+        A cancelled operation ends immediately. It does not wait for the deliveries that it took, because they may be
+        held for days.
         """
         if bulk.in_flight and bulk.state is not BulkState.CANCELLED:
             return await self._wait(bulk)
@@ -199,7 +202,7 @@ class BulkStepper:
         return await self._write(replace(bulk, state=state, note=note, finished_at=now), bulk, entry=entry)
 
     async def _wait(self, bulk: Bulk) -> Bulk | None:
-        """Record new results. Nothing is written while there are none, which may be the case for days."""
+        """Record new results, if there are any. Otherwise nothing is written, because results may take days."""
         results = await self._store.count(bulk.org_id, BulkResults(bulk_id=bulk.bulk_id), limit=1)
         if not results.value:
             return bulk
@@ -233,7 +236,7 @@ class BulkStepper:
         return await self._write(_paced(sent, len(selected), now), bulk, action)
 
     async def _causes(self, bulk: Bulk) -> tuple[list[CauseGroup], bool]:
-        """The causes of the selected dead letters, and whether there are more than can have canaries."""
+        """The causes of the selected dead letters, and whether there are more causes than can have canaries."""
         filters = self._selector.dated(before_start(bulk).letters)
         groups: list[CauseGroup] = []
         cursor: str | None = None
@@ -268,30 +271,32 @@ class BulkStepper:
 
 
 def _count_allowed(bulk: Bulk, now: Instant) -> int:
-    """How many deliveries may be taken now. With a rate, only a few at a time, so that the operation runs evenly and
-    not in bursts."""
+    """How many deliveries may be taken now. With a rate limit, only a few are taken at a time, so that the operation
+    runs evenly instead of in bursts."""
     count = min(_STEP_MAX, IN_FLIGHT_MAX - bulk.in_flight)
     if bulk.rate_per_second is None:
         return count
-    # Other deliveries may follow a probe at once. If they waited until the rate allowed them, the probe would already
-    # have ended, and they would become probes themselves.
+    # While deliveries are in flight, the next ones may start one interval before the rate allows them. If they waited
+    # for the full interval after a probe, the probe would have ended by then, and each of them would become a probe
+    # itself.
     probe = seconds(1 / bulk.rate_per_second) if bulk.in_flight else 0
     return min(count, max(1, int(bulk.rate_per_second / 4))) if bulk.ready_at <= now + probe else 0
 
 
 def _paced(bulk: Bulk, taken: int, now: Instant) -> Bulk:
-    """The operation after it took `taken` deliveries. Its next step waits as long as the rate requires."""
+    """The operation, updated after a step that took `taken` deliveries. Its next step waits as long as the rate
+    requires."""
     if bulk.rate_per_second is None:
         return bulk
     return replace(bulk, ready_at=max(bulk.ready_at, now) + seconds(taken / bulk.rate_per_second))
 
 
 _SEARCH_PAGES = (200, 200)
-"""The sizes of the further pages that one step searches for deliveries whose endpoint has a free slot."""
+"""The sizes of the additional pages that one step searches for deliveries whose endpoint has a free slot."""
 
 
 class Walker:
-    """Goes through the selection of an operation."""
+    """Walks through the deliveries that an operation selected."""
 
     def __init__(self, store: Store, selector: Selector) -> None:
         self._store = store
@@ -300,7 +305,7 @@ class Walker:
         """The slots of each operation, as this process last saw them."""
 
     async def next(self, bulk: Bulk, count: int) -> tuple[tuple[UUID, ...], Bulk]:
-        """The next deliveries, and the operation after they have been taken."""
+        """The next deliveries, and the operation as it must be stored once they have been taken."""
         if (named := bulk.selection.delivery_ids) is not None:
             begin = int(bulk.cursor or 0)
             end = begin + count
@@ -323,9 +328,9 @@ class Walker:
         """Search page by page until enough deliveries are found, the selection ends, or this step has read its last
         page.
 
-        The next step reads a page again while it has deliveries left for endpoints that make progress. If only
-        deliveries for blocked endpoints are left, the search continues with the next pages: such deliveries may be
-        many, and may come first.
+        If deliveries for endpoints that make progress are left on a page, the next step reads that page again. If only
+        deliveries for blocked endpoints are left, the search continues with the next pages, because there may be many
+        such deliveries at the beginning of the selection.
         """
         selected: tuple[UUID, ...] = ()
         for size in (count, *_SEARCH_PAGES):
@@ -348,8 +353,9 @@ class Walker:
 
 
 def _past(bulk: Bulk, page: Page[Delivery]) -> Bulk:
-    """The operation after a page. It continues with the next page, then with the next cause. After the last cause it
-    starts again if deliveries were passed over; otherwise all are taken."""
+    """The operation, updated after a page was processed. It continues with the next page or, after the last page, with
+    the next cause. After the last cause, it starts again if deliveries were passed over; otherwise, all deliveries have
+    been taken."""
     if page.next is not None:
         return replace(bulk, cursor=page.next)
     if bulk.remaining_causes is not None and len(bulk.remaining_causes) > 1:
@@ -360,8 +366,8 @@ def _past(bulk: Bulk, page: Page[Delivery]) -> Bulk:
 
 
 def _untried_since(delivery: Delivery, instant: Instant) -> bool:
-    """Whether the delivery still needs its retry. One that is pending again after an attempt since then has had its
-    retry."""
+    """Whether the delivery still needs its retry. A delivery that was attempted after `instant` and is pending again
+    has already been retried."""
     return delivery.state is not DeliveryState.PENDING or (delivery.last_attempt_at or 0) <= instant
 
 
@@ -370,8 +376,8 @@ _SHARES = IN_FLIGHT_MAX // WINDOW_MAX
 
 
 class EndpointSlots:
-    """The deliveries that a bulk retry has in flight, and how many more each endpoint may have. `before` is the
-    previous state in this process."""
+    """The deliveries that a bulk retry has in flight, and how many more each endpoint may have in flight. `before`
+    contains the slots as this process last saw them."""
 
     def __init__(self, in_flight: Iterable[InFlightRetry], before: EndpointSlots | None = None) -> None:
         self._endpoints: dict[UUID, UUID] = {}

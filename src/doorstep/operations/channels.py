@@ -39,10 +39,11 @@ from doorstep.stores.store import Delete, Put, Store
 from doorstep.transports.apprise import LOCAL_SCHEMES, is_installed
 
 CONFIG_MAX = 1_000
-"""The maximum number of rules, channels and silences of one organization together. The record of its channel tests is
-stored in addition."""
+"""The maximum number of rules, channels and silences in one organization, all counted together. The record of its
+channel tests is not counted."""
 CHANNELS_MAX = 50
-"""The maximum number in one organization. It may be exceeded a little if several are created at the same moment."""
+"""The maximum number of channels in one organization. It may be slightly exceeded if several channels are created at
+the same time."""
 _STALE = DAY
 """When a channel is resumed, messages older than this are dropped; their alerts are still listed."""
 
@@ -73,7 +74,8 @@ class ChannelService:
     # -- creating and deleting -----------------------------------------------------------------------------
 
     async def create(self, form: ChannelForm, org_id: UUID, actor: str) -> tuple[Channel, str]:
-        """Create a channel. Returns it with the key with which a webhook's receiver verifies signatures."""
+        """Create a channel. Returns the channel, and the key with which the receiver of a webhook verifies
+        signatures."""
         check(form, has_mail=self._has_mail)
         await check_endpoints_exist(self._store, org_id, form.endpoint_ids, "endpoint_ids")
         if len(await self.reader.channels(org_id)) >= CHANNELS_MAX:
@@ -140,9 +142,9 @@ class ChannelService:
     # -- testing and resuming ------------------------------------------------------------------------------
 
     async def test(self, org_id: UUID, channel_id: UUID, actor: str) -> ChannelTest:
-        """Send a test message; the channel shows whether it arrived. Overloaded if tests are sent too often.
+        """Send a test message; the channel shows whether it arrived. Raises Overloaded if tests are sent too often.
 
-        The test is recorded before it is sent, so it counts even if the process crashes in between.
+        The test is recorded before it is sent, so it counts toward the limits even if the process crashes in between.
         """
         for _ in range(RACES_MAX):
             channels, record = await self.reader.channels_and_tests(org_id)
@@ -194,9 +196,9 @@ def _keeps_changing(channel_id: UUID) -> Conflict:
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _ADDRESS = re.compile(rf"(?=[^@]{{1,64}}@)(?=.{{1,254}}$){_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*")
-"""As in RFC 5321, without quoted local parts and without IP addresses in place of domains."""
+"""An e-mail address as in RFC 5321, but without quoted local parts, and without IP addresses in place of domains."""
 _SEVERAL = re.compile(r"\s|[,;][A-Za-z0-9]+://")
-"""Matches where Apprise would start another URL."""
+"""Matches the places in a text where Apprise would start a new URL."""
 _ADDRESSES_MAX = 20
 _NAME_CHARACTERS_MAX = 100
 _URL_CHARACTERS_MAX = 2_000
@@ -207,8 +209,8 @@ _LIMITS = {
     ChannelKind.EMAIL: (2, 5.0),
     ChannelKind.APPRISE: (1, 1.0),
 }
-"""How many messages each kind of channel sends at once and per second, so that chats and mail servers accept them.
-Slack documents one per second."""
+"""How many messages each kind of channel may send concurrently, and how many per second. Chat services and mail servers
+accept messages at these rates. Slack documents a limit of one per second."""
 _NO_APPRISE = 'Apprise is not installed here; the operator adds it with pip install "doorstep[apprise]"'
 _NO_MAIL = "e-mail needs a mail server; the operator sets it with DOORSTEP_SMTP_URL"
 
@@ -233,7 +235,7 @@ def check(form: ChannelForm, *, has_mail: bool) -> None:
 
 
 def endpoint_form(form: ChannelForm, owner: UUID, timeout_seconds: float) -> EndpointForm:
-    """The endpoint of a channel. For e-mail and Apprise, target and owner are stored encrypted, as headers."""
+    """The endpoint of a channel. For e-mail and Apprise, the target and the owner are stored as encrypted headers."""
     concurrency_max, rate_per_second = _LIMITS[form.kind]
     common = EndpointForm(
         name=form.name,
@@ -254,8 +256,8 @@ def endpoint_form(form: ChannelForm, owner: UUID, timeout_seconds: float) -> End
 
 
 def shown(form: ChannelForm) -> str:
-    """The target as it is shown. A Slack webhook's path and an Apprise URL are credentials, so only their start is
-    shown."""
+    """The part of the target that may be shown. The path of a Slack webhook and most of an Apprise URL are credentials,
+    so only the start of the URL is shown."""
     match form.kind:
         case ChannelKind.EMAIL:
             return ", ".join(_addresses(form.target))
@@ -286,7 +288,7 @@ def _check_apprise(target: str) -> None:
     if not is_installed():
         raise InvalidInput("kind", _NO_APPRISE)
     if "://" not in target or not target.isprintable() or not target.isascii() or len(target) > _URL_CHARACTERS_MAX:
-        raise InvalidInput("target", "must be a URL that Apprise knows, such as mailtos://… or tgram://…")
+        raise InvalidInput("target", "must be a URL that Apprise supports, such as mailtos://… or tgram://…")
     if _SEVERAL.search(target):
         raise InvalidInput("target", "must be one URL, without spaces; create a channel for each receiver")
     if (scheme := target.partition("://")[0].lower()) in LOCAL_SCHEMES:
@@ -304,7 +306,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _LOOK_BACK = ((Span.MINUTE, 2 * DAY), (Span.HOUR, 90 * DAY))
-"""The time of the last delivery is known to the minute for two days, and to the hour for 90 days."""
+"""The time of the last delivery is accurate to the minute for two days, then to the hour until it is 90 days old."""
 _EXAMINED_MAX = 20
 _AT_ONCE_MAX = 4
 TestResult = Literal["waiting", "delivered", "failed"]
@@ -318,11 +320,12 @@ class ChannelView(NamedTuple):
     endpoint: Endpoint
     circuit: Circuit
     last_failed: Delivery | None
-    """The message that failed last: a dead letter, or one that waits for its retry."""
+    """The message that failed last: a dead letter, or a message that waits for its retry."""
     last_delivered_at: Instant | None
-    """To the minute for two days, and to the hour after that; exact for a test."""
+    """Accurate to the minute for two days, then to the hour. For a test message, it is exact."""
     last_test: Delivery | None
-    """The message of the newest test. It is also None while the test is being accepted and after it was cleaned up."""
+    """The message of the newest test. None if there was no test, if its message has not been accepted yet, or if the
+    message was already removed by the cleaner."""
 
     @property
     def test_result(self) -> TestResult | None:
@@ -340,7 +343,7 @@ class ChannelReader:
         self._clock = clock
 
     async def views(self, org_id: UUID) -> list[ChannelView]:
-        """In the order of creation."""
+        """All channels with their health, in the order of creation."""
         return await self._views(*await self.channels_and_tests(org_id))
 
     async def view(self, org_id: UUID, channel_id: UUID) -> ChannelView:
@@ -354,13 +357,13 @@ class ChannelReader:
         return channel_in(await self.channels(org_id), channel_id)
 
     async def channels_and_tests(self, org_id: UUID) -> tuple[list[Channel], ChannelTests]:
-        """The channels, and the record of their tests, which has version 0 if there were none."""
+        """The channels, and the record of their tests. The record has version 0 if there were no tests."""
         config = await self._store.find(org_id, AlertConfigs())
         tests = next((one for one in config if isinstance(one, ChannelTests)), ChannelTests(org_id=org_id))
         return [one for one in config if isinstance(one, Channel)], tests
 
     async def _views(self, channels: Sequence[Channel], tests: ChannelTests) -> list[ChannelView]:
-        """The channels with their health. Where the store can do so, all channels are read together."""
+        """The channels with their health. Where the store supports it, all channels are read in one query."""
         ids = [one.channel_id for one in channels]
         endpoints = {one.endpoint_id: one for one in await self._store.get_many(Endpoint, OPERATIONS_ORG, ids)}
         circuits = await circuits_of(self._store, OPERATIONS_ORG, ids)
@@ -409,7 +412,7 @@ class ChannelReader:
 
 
 def channel_in(channels: Sequence[Channel], channel_id: UUID) -> Channel:
-    """The channel with this id; NotFound if there is none."""
+    """The channel with this id. Raises NotFound if there is none."""
     found = next((one for one in channels if one.channel_id == channel_id), None)
     if found is None:
         raise NotFound(f"no channel {channel_id}")
@@ -417,8 +420,8 @@ def channel_in(channels: Sequence[Channel], channel_id: UUID) -> Channel:
 
 
 async def _for_each(items: Sequence[T], read: Callable[[T], Awaitable[U]]) -> list[U]:
-    """Read the items concurrently, but only a few at once, so that an organization with many channels leaves the store
-    free for others."""
+    """Read the items concurrently, but only a few at a time, so that an organization with many channels leaves the
+    store free for others."""
     semaphore = asyncio.Semaphore(_AT_ONCE_MAX)
 
     async def read_one(item: T) -> U:
@@ -429,11 +432,12 @@ async def _for_each(items: Sequence[T], read: Callable[[T], Awaitable[U]]) -> li
 
 
 def failed_at(delivery: Delivery) -> Instant:
-    """When it became a dead letter, or last failed."""
+    """When the delivery became a dead letter, or last failed."""
     return delivery.settled_at or delivery.last_attempt_at or 0
 
 
 def _later(test: Delivery | None, delivered_at: Instant | None) -> Instant | None:
-    """When the last message was delivered: the test, if it was, or one at `delivered_at`."""
+    """When a message was last delivered: `delivered_at`, or the time at which the test message was delivered, if that
+    is later."""
     tested_at = test.settled_at if test is not None and test.state is DeliveryState.DELIVERED else None
     return max((at for at in (tested_at, delivered_at) if at is not None), default=None)

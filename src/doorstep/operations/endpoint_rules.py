@@ -32,7 +32,7 @@ from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.signature import new_private_key, new_secret, public_key_of
 
 PolicyForm = RetryPolicy | str | Sequence[float]
-"""The name of a policy, a list of delays, or a policy."""
+"""The name of a policy, a list of delays in seconds, or a complete policy."""
 
 _HEADER_NAME = re.compile(rules.HEADER_NAME_PATTERN)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,4000}")
@@ -58,7 +58,7 @@ class EndpointForm(EndpointSettings, frozen=True, kw_only=True):
     """An endpoint as its owner describes it."""
 
     destination: Destination | None = None
-    """The destination, or None if one of the two short forms below is set."""
+    """The destination; None if one of its short forms, `url` or `handler`, is set instead."""
     url: str | None = None
     handler: str | None = None
     policy: PolicyForm | None = None
@@ -66,8 +66,8 @@ class EndpointForm(EndpointSettings, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     code_map: Mapping[str, str] = {}
     signing: str = "v1"
-    """`v1`: a secret shared with the receiver (HMAC-SHA256); `v1a`: a key pair (Ed25519), whose public key the receiver
-    has."""
+    """`v1` uses a secret that is shared with the receiver (HMAC-SHA256). `v1a` uses a key pair (Ed25519); the receiver
+    has the public key."""
 
 
 class EndpointRules(NamedTuple):
@@ -84,8 +84,8 @@ class EndpointRules(NamedTuple):
 def new_endpoint(
     form: EndpointForm, rules: EndpointRules, *, endpoint_id: UUID, org_id: UUID, now: Instant
 ) -> tuple[Endpoint, str]:
-    """The endpoint, and the secret or public key with which its receiver verifies signatures. A shared secret is
-    returned only here."""
+    """Create an endpoint. Returns it together with the secret or public key that its receiver needs to verify
+    signatures. A shared secret is returned only here."""
     check(form, rules.timeout_seconds_max)
     secret, verifier = new_signing(endpoint_id, form.signing, rules.sealer)
     endpoint = Endpoint(
@@ -103,7 +103,8 @@ def new_endpoint(
 def updated_endpoint(endpoint: Endpoint, changes: Mapping[str, Any], rules: EndpointRules) -> Endpoint:
     """The endpoint with some fields changed, checked like a new one; its secrets are kept.
 
-    The address guard does not check an unchanged destination again, because the allowed ranges may have changed since.
+    The address guard does not check an unchanged destination again. Otherwise, if the allowed address ranges had
+    changed in the meantime, a change to any other field could fail.
     """
     before = form_of(endpoint, rules.sealer)
     form = msgspec.structs.replace(before, **{**changes, **_changed_destination(before, changes)})
@@ -117,9 +118,9 @@ def updated_endpoint(endpoint: Endpoint, changes: Mapping[str, Any], rules: Endp
 
 
 def _changed_destination(before: EndpointForm, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The three fields of the destination after the change.
+    """The three fields that describe the destination, with their values after the change.
 
-    A new `destination` replaces all three. A new `url` or `handler` changes only that field: to replace one by the
+    A new `destination` replaces all three. A new `url` or `handler` changes only that field: to replace one with the
     other, a change must set both. If a change sets none of the three, the destination stays as it is.
     """
     if changes.get("destination") is not None:
@@ -187,7 +188,7 @@ def policies_of(form: EndpointForm, standard: RetryPolicy) -> dict[str, Any]:
 
 
 def _policy_for(pattern: str, form: PolicyForm, standard: RetryPolicy) -> RetryPolicy:
-    """Like `policy_from`, but an error names the field of this pattern."""
+    """Like `policy_from`, but an error names this pattern's field in `policy_by_event_type`."""
     try:
         return policy_from(form, standard)
     except InvalidInput as error:
@@ -196,7 +197,8 @@ def _policy_for(pattern: str, form: PolicyForm, standard: RetryPolicy) -> RetryP
 
 
 def check(form: EndpointForm, timeout_seconds_max: float) -> None:
-    """Raise InvalidInput, which names the field, for every error that can be found before the store is open."""
+    """Raise InvalidInput for the first invalid field. This includes every check that is possible before the store is
+    open."""
     check_name("name", form.name, rules.NAME_CHARACTERS_MAX)
     if len(form.description) > rules.DESCRIPTION_CHARACTERS_MAX:
         most, seen = rules.DESCRIPTION_CHARACTERS_MAX, len(form.description)
@@ -275,7 +277,7 @@ def _check_patterns(field: str, patterns: Iterable[str]) -> None:
 
 
 def _check_batch(form: EndpointForm) -> None:
-    """Raise InvalidInput for a batch endpoint with a pattern, which could turn other events into batches by
+    """Raise InvalidInput if a batch endpoint subscribes to a pattern, which could turn other events into batches by
     accident."""
     pattern = next((one for one in form.event_types if one.endswith("*")), None)
     if form.batch and pattern is not None:
@@ -315,7 +317,7 @@ def check_slo(slo: Slo, where: str = "") -> None:
 
 
 def check_bounds(field: str, value: float | None, bounds: tuple[float, float]) -> None:
-    """Raise InvalidInput for a value outside of these bounds. None is valid."""
+    """Raise InvalidInput for a value outside these bounds. None is valid."""
     low, high = bounds
     if value is not None and not low <= value <= high:
         raise InvalidInput(field, f"must be from {low:.15g} to {high:.15g}, got {value:.15g}")
@@ -332,14 +334,14 @@ class HandlerFields(TypedDict, total=False):
     """The settings that every endpoint can have; None means the default."""
 
     description: str | None
-    """The purpose of the endpoint, shown with it."""
+    """The purpose of the endpoint, shown to people."""
     policy: PolicyForm | None
     policy_by_event_type: Mapping[str, PolicyForm] | None
     timeout_seconds: float | None
     concurrency_max: int | None
     rate_per_second: float | None
     retry_on: Sequence[str]
-    """Codes or HTTP statuses to retry although they are permanent errors; `*` retries all errors."""
+    """Codes or HTTP statuses that are retried even though they are permanent errors; `*` retries all errors."""
     give_up_on: Sequence[str]
     code_map: Mapping[str, str] | None
     """Translates a carrier's error codes into Doorstep's."""
@@ -347,7 +349,7 @@ class HandlerFields(TypedDict, total=False):
     slo: Slo | None
     """The share of deliveries that must succeed, and how soon."""
     batch: bool
-    """Whether its events are batches; see `Doorstep.batch`."""
+    """Whether the endpoint's events are batches; see `Doorstep.batch`."""
 
 
 class DeclaredFields(HandlerFields, total=False):
@@ -363,8 +365,8 @@ class EndpointFields(HandlerFields, total=False):
     """The additional settings of an endpoint that is not declared with its handler."""
 
     destination: Destination | Mapping[str, object] | None
-    """The destination, such as `{"kind": "http", "url": "https://…"}`; `url` and `handler` are short forms of two
-    kinds."""
+    """The destination, such as `{"kind": "http", "url": "https://…"}`; `url` and `handler` are short forms for two of
+    the kinds."""
     url: str | None
     handler: str | None
     event_types: Sequence[str]
@@ -374,7 +376,7 @@ class EndpointFields(HandlerFields, total=False):
 
 
 def form_from(name: str, fields: Mapping[str, object]) -> EndpointForm:
-    """The form of an endpoint from `EndpointFields`."""
+    """Build the form of an endpoint from its `EndpointFields`."""
     for field in fields:
         if field not in EndpointForm.__struct_fields__:
             raise InvalidInput(
@@ -395,14 +397,15 @@ def check_event_types(event_types: Sequence[object]) -> None:
 
 
 def check_function(what: str, function: Any) -> None:
-    """Raise ConfigError for a function that would fail at every call, or would seem to succeed without running."""
+    """Raise ConfigError for a function that would fail on every call, or that would appear to succeed without
+    running."""
     if not callable(function):
         raise ConfigError(f"{what} must be a function, got {function!r:.100}")
     if any(map(_is_generator, (function, getattr(type(function), "__call__", None)))):  # noqa: B004
         raise ConfigError(f"{what} contains a yield, so a call would run nothing; use return instead")
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some functions written in C have none
+    except ValueError:  # some functions written in C have no signature
         return
     try:
         signature.bind(None)
@@ -415,5 +418,5 @@ def _is_generator(function: object) -> bool:
 
 
 def _copied(value: object) -> Any:
-    """The value. A list becomes a tuple, because the caller could still change the list."""
+    """Turn a list into a tuple, because the caller could still change the list. Other values are returned unchanged."""
     return tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,5 @@
-"""Creates, updates, pauses, resumes and deletes endpoints, rotates their secrets, and applies declarations of programs.
+"""Creates, updates, pauses, resumes and deletes endpoints, rotates their secrets, and applies the endpoint declarations
+of programs.
 
 Every change is audited."""
 
@@ -43,20 +44,21 @@ OVERLAP_SECONDS = 86_400.0
 _OVERLAP_SECONDS_MAX = 30 * 86_400.0
 _DEAD_LETTER_BATCH = 1_000
 _SECRETS_MAX = 5
-"""Each secret adds a signature to every request. Beyond this number, a new one is rejected. The oldest is not
-dropped instead, because the receiver may rely on its announced expiry."""
+"""Each secret adds a signature to every request. Beyond this number, a new secret is rejected. The oldest secret is not
+dropped instead, because the receiver may still rely on it until its announced expiry."""
 
 
 class Rotated(NamedTuple):
     endpoint: Endpoint
     verifier: str
-    """The new shared secret or public key, with which the receiver verifies from now on."""
+    """The new shared secret or public key, with which the receiver verifies signatures from now on."""
     old_expires_at: Instant | None
     """When the old secret stops signing; None if it has stopped already."""
 
 
 class EndpointService:
-    """Each change and its audit entry are one transaction. `wake` is called if deliveries may have become due."""
+    """Each change and its audit entry are written in one transaction. `wake` is called if deliveries may have become
+    due."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class EndpointService:
 
     async def create(self, form: EndpointForm, org_id: UUID, actor: str) -> tuple[Endpoint, str]:
         """Create an endpoint. Returns it with the secret or public key with which its receiver verifies signatures.
-        Conflict if the organization has too many endpoints."""
+        Raises Conflict if the organization has too many endpoints."""
         now = self._clock.now()
         endpoint, verifier = new_endpoint(form, self._rules, endpoint_id=uuid7(now), org_id=org_id, now=now)
         created = await create_endpoint(self._store, endpoint, actor, self._rules.endpoints_max)
@@ -86,7 +88,7 @@ class EndpointService:
     async def update(
         self, org_id: UUID, endpoint_id: UUID, changes: Mapping[str, Any], actor: str, version: int | None = None
     ) -> Endpoint:
-        """Change some fields. Conflict if `version` is given and is no longer the current one."""
+        """Change some fields. Raises Conflict if `version` is given and is no longer the current version."""
         now = self._clock.now()
 
         def changed(endpoint: Endpoint) -> Endpoint:
@@ -105,9 +107,10 @@ class EndpointService:
         overlap_seconds: float = OVERLAP_SECONDS,
         signing: str | None = None,
     ) -> Rotated:
-        """Create a new secret, which signs from now on. The old one also signs until the overlap ends.
+        """Create a new secret, with which requests are signed from now on. They are also signed with the old secret
+        until the overlap ends.
 
-        Conflict if there would be too many secrets, which cannot happen without an overlap.
+        Raises Conflict if there would be too many secrets, which cannot happen without an overlap.
         """
         check_bounds("overlap_seconds", overlap_seconds, (0, _OVERLAP_SECONDS_MAX))
         if signing is not None:
@@ -147,11 +150,11 @@ class EndpointService:
         skip_older_than: Instant | None = None,
         reason: str = "",
     ) -> Endpoint:
-        """Enable a paused or disabled endpoint. Waiting deliveries are sent at once or at a given rate; old ones can be
-        skipped.
+        """Enable a paused or disabled endpoint. Waiting deliveries are sent immediately or at a given rate; old ones
+        can be skipped.
 
-        Skipped deliveries become dead letters, so that they can still be found; this may take a while. Conflict if the
-        endpoint's state changes in the meantime, because the caller did not know about that change.
+        Skipped deliveries become dead letters, so that they can still be found. Skipping may take a while. Raises
+        Conflict if the endpoint's state changes in the meantime, because the caller did not know about that change.
         """
         check_bounds("drain_per_second", drain_per_second, (DRAIN_MIN, DRAIN_MAX))
         check_storable("reason", reason)
@@ -187,7 +190,7 @@ class EndpointService:
     async def declare(self, declarations: Sequence[Declaration]) -> None:
         """Create or update the stored endpoints to match the code of a program.
 
-        Changes by operators are kept (a pause, a new secret, any field) until the declaration in the code changes.
+        Changes made by operators (a pause, a new secret, any field) are kept until the declaration in the code changes.
         """
         for form, org_id in declarations:
             await self._declare(form, org_id)
@@ -249,8 +252,8 @@ class EndpointService:
         return written
 
     async def _skip(self, endpoint: Endpoint, before: Instant, actor: str, reason: str) -> None:
-        """Skip old deliveries. This has its own audit entry, because it takes effect even if the endpoint then cannot
-        be resumed."""
+        """Skip old deliveries. This has its own audit entry, because the deliveries stay skipped even if resuming the
+        endpoint fails afterwards."""
         why = f"Skipped on resume: accepted before {to_iso(before)}."
         count = await self._dead_letter_all(endpoint.endpoint_id, Code.SKIPPED, why, before)
         entry = audit_entry(
@@ -265,7 +268,8 @@ class EndpointService:
         await self._store.write([], entry)
 
     async def _close_circuit(self, endpoint: Endpoint) -> None:
-        """Close the circuit. Otherwise the next failure, after days of failures, would disable the endpoint again."""
+        """Close the circuit, which resets its failures. Without this, if the endpoint has been failing for days, its
+        next failure would disable it again."""
         for _ in range(RACES_MAX):
             now = self._clock.now()
             circuit = await self._store.get(Circuit, endpoint.org_id, endpoint.endpoint_id)
@@ -288,12 +292,12 @@ class EndpointService:
 
 
 def _in_state(state: EndpointState, reason: str) -> Callable[[Endpoint], Endpoint]:
-    """A change of an endpoint to another state."""
+    """A function that changes the state of an endpoint."""
     return lambda endpoint: msgspec.structs.replace(existing(endpoint), state=state, state_reason=reason)
 
 
 def outgoing(secrets: tuple[SigningSecret, ...], now: Instant, until: Instant | None) -> tuple[SigningSecret, ...]:
-    """The old secrets that continue to sign along with a new one, newest first, none of them after `until`."""
+    """The old secrets that continue to sign along with a new one, newest first. None of them signs after `until`."""
     if until is None:
         return ()
     return tuple(
@@ -309,12 +313,13 @@ def unexpired(secrets: tuple[SigningSecret, ...], now: Instant) -> tuple[Signing
 
 
 def _check_room(kept: tuple[SigningSecret, ...]) -> None:
-    """Raise Conflict if there are too many old secrets. The message says when the first of them expires."""
+    """Raise Conflict if there are too many old secrets. The error message contains the time when the first of them
+    expires."""
     if len(kept) >= _SECRETS_MAX:
         first_end = min(secret.expires_at for secret in kept if secret.expires_at is not None)
         raise Conflict(
-            f"{_SECRETS_MAX} secrets already sign, which is the maximum, until {to_iso(first_end)}; rotate again then, "
-            "or use overlap_seconds 0, which ends all old ones at once"
+            f"the endpoint has {_SECRETS_MAX} secrets until {to_iso(first_end)}, which is the maximum; rotate again "
+            "then, or set overlap_seconds to 0, which ends all old secrets immediately"
         )
 
 
@@ -355,8 +360,8 @@ def _with_digest(endpoint: Endpoint, form: EndpointForm, rules: EndpointRules) -
 
 
 def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
-    """A digest of the declaration, the same in every process. It changes if a policy that the declaration names
-    changes.
+    """A digest of the declaration, the same in every process. It also changes if the definition of a policy named in
+    the declaration changes.
 
     A setting added by a later version is included only if it is set, so that an upgrade does not change every digest.
     """
@@ -370,7 +375,7 @@ def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
 
 
 class EndpointNames:
-    """The names of the endpoints of one organization. Names of deleted endpoints must be looked up first."""
+    """The names of the endpoints of one organization. The names of deleted endpoints are known only after `look_up`."""
 
     def __init__(self, org_id: UUID, directory: Directory) -> None:
         self._org_id = org_id
@@ -378,7 +383,7 @@ class EndpointNames:
         self._deleted_names: dict[UUID, str] = {}
 
     async def look_up(self, store: Store, endpoint_ids: Iterable[UUID | None]) -> None:
-        """Look up the names of those endpoints that were deleted."""
+        """Of the given endpoints, look up the names of those that were deleted."""
         for endpoint_id in {one for one in endpoint_ids if one is not None and not self.exists(one)}:
             with suppress(NotFound):
                 self._deleted_names[endpoint_id] = (await store.get(Endpoint, self._org_id, endpoint_id)).name
@@ -395,14 +400,14 @@ class EndpointNames:
 
     def subscribers(self, event_type: str, about: UUID | None) -> tuple[UUID, ...]:
         """The endpoints that subscribe to operational events of this type. An endpoint receives no events about itself:
-        while it has problems, they could not be delivered."""
+        while it has problems, such events could not be delivered to it."""
         routed = self._directory.routes.route(self._org_id, event_type)
         return tuple(one.endpoint_id for one in routed if one.endpoint_id != about and subscribes(one, event_type))
 
 
 async def check_endpoints_exist(store: Store, org_id: UUID, endpoint_ids: Sequence[UUID], field: str) -> None:
-    """Raise InvalidInput if one of the endpoints does not exist or was deleted. `field` is the input that named
-    them."""
+    """Raise InvalidInput if one of the endpoints does not exist or was deleted. `field` is the input field that
+    contained the ids."""
     states = {one.endpoint_id: one.state for one in await store.get_many(Endpoint, org_id, endpoint_ids)}
     for endpoint_id in endpoint_ids:
         if endpoint_id not in states:

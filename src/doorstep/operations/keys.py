@@ -21,29 +21,31 @@ from doorstep.stores.store import Put, Store
 T = TypeVar("T")
 
 CACHE_SECONDS = 5
-"""How long a process caches the result of a look-up. For this time it may accept a key that another process revoked, or
-reject a key that another process created."""
+"""How long a process caches the result of a look-up. During this time, it may still accept a key that another process
+revoked, or reject a key that another process created."""
 _CACHE_MAX = 10_000
 _LOOKUPS_MAX = 4
-"""How many keys that this process has never found may be looked up at once. A flood of made-up keys thus leaves most
-connections of the store free. Further look-ups wait for their turn, and valid keys among them are accepted."""
+"""How many look-ups may run concurrently for keys that this process has not found before. A flood of made-up keys
+therefore leaves most store connections free. Further look-ups wait for their turn, so valid keys among them are still
+accepted."""
 _QUEUE_MAX = 2_000
-"""How many look-ups may wait. At a millisecond each and four at once, the last waits half a second. Further requests
-are rejected at once and may be repeated."""
+"""How many look-ups may wait. If each look-up takes a millisecond and four run at a time, the last one waits half a
+second. Further requests are rejected immediately and may be repeated."""
 TOO_MANY_UNKNOWN = "too many unknown keys are being looked up; send the request again in a moment"
 _VALID_MAX = 1_000
 _NAME_CHARACTERS_MAX = 200
 
 
 class ApiKeys:
-    """Caches known and unknown keys for a few seconds, so that not every request of a busy sender needs a look-up."""
+    """Caches known and unknown keys for a few seconds, so that a busy sender does not cause a look-up with every
+    request."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._known: dict[bytes, tuple[ApiKey, Instant]] = {}
-        """Records by digest, each with the time until which it is current. After that it only shows that the key
-        existed."""
+        """Records by digest, each with the time until which the cached record is valid. After that time, the record
+        only shows that the key existed."""
         self._unknown: dict[bytes, Instant] = {}
         self._lookups = asyncio.Semaphore(_LOOKUPS_MAX)
         self._waiting = 0
@@ -55,7 +57,7 @@ class ApiKeys:
         return await self.holder(digest(key))
 
     async def holder(self, digest: bytes) -> ApiKey | None:
-        """The record of a valid key, found by its digest, for sessions that were opened with the key."""
+        """The record of a valid key, found by its digest. This is for sessions that were opened with the key."""
         record, until = self._known.get(digest, (None, 0))
         if until <= self._clock.now():
             found = await (self._find_unknown(digest) if record is None else self._find(digest))
@@ -63,7 +65,8 @@ class ApiKeys:
         return record if record is not None and record.is_valid(self._clock.now()) else None
 
     async def _find_unknown(self, digest: bytes) -> ApiKey | None:
-        """Look up a key when it is its turn. Raises Overloaded at once if too many look-ups are waiting."""
+        """Wait for a free slot, then look up a key that this process has never found. Raises Overloaded immediately if
+        too many look-ups are waiting."""
         if self._is_unknown(digest):
             return None
         if self._waiting >= _QUEUE_MAX:
@@ -91,19 +94,19 @@ class ApiKeys:
         return self._unknown.get(digest, 0) > self._clock.now()
 
     def _remember(self, record: ApiKey) -> ApiKey:
-        """Cache a record. Of two records read at about the same time, the revoked one is newer, because a key stays
-        revoked."""
+        """Cache a record and return it. If the cached record is already revoked, that record is kept instead: a key
+        stays revoked, so a record without the revocation is older."""
         known, _ = self._known.get(record.digest, (record, 0))
         newest = known if known.revoked_at is not None else record
         _put(self._known, record.digest, (newest, self._clock.now() + seconds(CACHE_SECONDS)))
         return newest
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
-        """In the order of creation, including revoked and expired keys."""
+        """The keys of an organization in the order of creation, including revoked and expired keys."""
         return await self._store.find(org_id, OrgKeys())
 
     async def key(self, org_id: UUID, key_id: UUID) -> ApiKey:
-        """NotFound if the organization has no such key."""
+        """One key. Raises NotFound if the organization has no such key."""
         return key_by_id(key_id, await self._store.find(org_id, OrgKeys()))
 
     async def orgs(self) -> list[Org]:
@@ -139,9 +142,10 @@ class ApiKeys:
         return record, key
 
     async def revoke(self, org_id: UUID, key_id: UUID, actor: str, reason: str = "") -> ApiKey:
-        """Invalidate a key: at once in this process, within seconds in others. Revoking it again changes nothing.
+        """Revoke a key. It becomes invalid immediately in this process and within seconds in others. Revoking it again
+        changes nothing.
 
-        Conflict for the last admin key (stores/limits.py).
+        Raises Conflict for the last admin key (see stores/limits.py).
         """
         check_storable("reason", reason)
         now = self._clock.now()
@@ -164,7 +168,7 @@ class ApiKeys:
 
 
 def _put(cache: dict[bytes, T], digest: bytes, value: T) -> None:
-    """A full cache is cleared; it fills again with the keys in use."""
+    """Add an entry to a cache. A full cache is cleared first; it fills again with the keys in use."""
     if len(cache) >= _CACHE_MAX:
         cache.clear()
     cache[digest] = value
@@ -187,5 +191,5 @@ def digest(key: str) -> bytes:
 
 
 def prefix(key: str) -> str:
-    """The beginning of a key, which is stored and shown so that people can tell their keys apart."""
+    """The first characters of a key. They are stored and shown, so that people can tell their keys apart."""
     return key[:_PREFIX_CHARACTERS] if len(key) >= 2 * _PREFIX_CHARACTERS else key[:4]

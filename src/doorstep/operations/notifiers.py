@@ -1,7 +1,7 @@
-"""The handlers of e-mail and Apprise channels. Like other handlers, they run in every worker that has the mail server
-or Apprise that they need.
+"""The handlers for e-mail and Apprise channels. The e-mail handler runs in workers with a configured mail server, the
+Apprise handler in workers with Apprise installed.
 
-The target of a message is stored encrypted with the channel's endpoint, as a header, so that no payload or log line
+The target of a message is stored as an encrypted header of the channel's endpoint, so that no payload or log line
 contains it.
 """
 
@@ -29,29 +29,30 @@ from doorstep.transports.mail import Mail, MailServer, Report, earlier_report, s
 EMAIL_HANDLER = "doorstep.email"
 APPRISE_HANDLER = "doorstep.apprise"
 TARGET = "target"
-"""The header of a channel's endpoint that contains the target of its messages."""
+"""The name of the endpoint header that contains the target of a channel's messages."""
 OWNER = "owner"
-"""The header that contains the organization of the channel."""
+"""The name of the endpoint header that contains the organization of the channel."""
 TIMEOUT_SECONDS = 20.0
-"""The time limit for one message; it is shorter if the leases require that. Importing Apprise takes a second of it."""
+"""The time limit for one message. It is shorter if the leases require that. Importing Apprise takes one second of this
+time."""
 ORGS = frozenset({OPERATIONS_ORG})
 """The only organization whose endpoints may use these handlers."""
 _APPRISE_PROCESSES_MAX = 4
-"""How many Apprise processes one worker runs at once. Each takes 80 MiB."""
+"""How many Apprise processes one worker runs concurrently. Each uses 80 MiB of memory."""
 _APPRISE_PROCESSES_OF_ORG_MAX = 2
 _WAIT_SECONDS = 2.0
 """How long a message waits for a free process."""
 _CONGESTED_SECONDS, _CONGESTED_DOUBLINGS_MAX = 20.0, 8
-"""A message that got no process is retried after 20 seconds, when the current processes have ended. Each further delay
-is twice as long; otherwise a long congestion would use up the attempts."""
+"""A message that got no process is retried after 20 seconds; by then, the current processes have ended. Each further
+delay is twice as long as the previous one; otherwise, prolonged congestion would use up the attempts."""
 _STORE_SECONDS = 5.0
 _SPARE_SECONDS = 1.0
 """The handler stops this long before the attempt times out, so that the reason is recorded."""
 
 
 class Notifiers:
-    """The handlers that this process can run. Create it in the event loop of the store. `server` is None if no mail
-    server is configured."""
+    """The handlers that this process can run. Create this object in the event loop of the store. `server` is None if no
+    mail server is configured."""
 
     def __init__(
         self, store: Store, directory: Directory, sealer: Sealer, guard: AddressGuard, server: MailServer | None
@@ -70,7 +71,8 @@ class Notifiers:
         return mail | ({APPRISE_HANDLER: self.apprise} if is_installed() else {})
 
     def email(self, message: Received) -> None:
-        """Runs in a thread. Recipients that got the mail in an earlier attempt do not get it again."""
+        """Send a message by e-mail. This runs in a thread. Recipients that got the mail in an earlier attempt do not
+        get it again."""
         assert self._server is not None, "it is a handler only if there is a server"
         job = self._job(message)
         to, content, report = job.target.split(","), message.json(), self._earlier_report(message)
@@ -122,11 +124,11 @@ def _congested(attempt: int) -> Transient:
 
 
 class OwnerSlots:
-    """A limited number of slots, with a lower limit for each owner."""
+    """A limited number of slots, of which each owner may hold only some."""
 
     def __init__(self, most: int, of_one: int, wait_seconds: float) -> None:
-        """There are `most` slots in all, and each owner may hold `of_one` of them. A caller waits up to `wait_seconds`
-        for a slot."""
+        """There are `most` slots in all, and each owner may hold up to `of_one` of them. A caller waits up to
+        `wait_seconds` for a slot."""
         self._of_one = of_one
         self._wait_seconds = wait_seconds
         self._all = asyncio.Semaphore(most)
@@ -141,7 +143,7 @@ class OwnerSlots:
             yield await self._take(held, own)
 
     async def _take(self, held: AsyncExitStack, own: asyncio.Semaphore) -> bool:
-        """Acquire the owner's semaphore first: an owner that has used its share must not block others."""
+        """Acquire the owner's semaphore first: an owner that has used up its share must not block others."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await held.enter_async_context(own)

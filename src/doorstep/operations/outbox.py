@@ -1,5 +1,5 @@
-"""The outbox: posting messages, and operators' actions on rejected ones. `services/forwarder.py` accepts the
-messages.
+"""The outbox: posts messages, and lets operators retry or discard rejected messages. `services/forwarder.py` accepts
+the messages.
 
 `Host` is the part of class Doorstep that the outbox, batches and pipelines use.
 """
@@ -25,13 +25,13 @@ from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 
 RETRY, DISCARD = "outbox.retry", "outbox.discard"
-"""The actions in the audit log."""
+"""The names of the actions in the audit log."""
 _AT_ONCE_MAX = 1_000
 
 
 class OutboxService:
-    """Works on the open store. It sees the messages of every organization, because its users can access the database
-    anyway."""
+    """Reads and changes the outbox of the open store. It covers the messages of every organization, because its users
+    have access to the whole database anyway."""
 
     def __init__(self, store: Store, clock: Clock, default_org: UUID, wake: Callable[[], None] = lambda: None) -> None:
         """`wake` is called when there may be messages to forward."""
@@ -45,18 +45,19 @@ class OutboxService:
         return await self._store.find(None, RejectedMessages(limit=limit))
 
     async def retry(self, event_ids: Sequence[UUID], actor: str, reason: str = "") -> list[UUID]:
-        """Of these messages, requeue the rejected ones as if they had just been sent. Returns their ids."""
+        """Requeue the rejected messages among `event_ids`, as if they had just been sent. Returns the requeued ids."""
         requeued = await self._store.requeue(event_ids, self._audit_entry(RETRY, event_ids, actor, reason))
         self._wake()
         return [message.event_id for message in requeued]
 
     async def discard(self, event_ids: Sequence[UUID], actor: str, reason: str = "") -> list[UUID]:
-        """Of these messages, delete the rejected ones. Returns their ids."""
+        """Delete the rejected messages among `event_ids`. Returns the deleted ids."""
         discarded = await self._store.discard(event_ids, self._audit_entry(DISCARD, event_ids, actor, reason))
         return [message.event_id for message in discarded]
 
     def _audit_entry(self, action: str, event_ids: Sequence[UUID], actor: str, reason: str) -> AuditEntry:
-        """The store fills in organization, subjects and result, which it knows only inside its transaction."""
+        """The audit entry of an action. The store fills in the organization, the subjects and the result, which are
+        known only inside its transaction."""
         if not 0 < len(event_ids) <= _AT_ONCE_MAX:
             raise InvalidInput("event_ids", f"must name 1 to {_AT_ONCE_MAX} events, got {len(event_ids)}")
         check_storable("actor", actor)
@@ -111,11 +112,11 @@ class Outbox:
         return await self._host.binding.call(lambda: self._host.components.outbox.refused(limit))
 
     async def retry(self, event_ids: Sequence[UUID], actor: str, reason: str = "") -> list[UUID]:
-        """Of these messages, requeue the rejected ones as if they had just been sent. Returns their ids."""
+        """Requeue the rejected messages among `event_ids`, as if they had just been sent. Returns the requeued ids."""
         return await self._host.binding.call(lambda: self._host.components.outbox.retry(event_ids, actor, reason))
 
     async def discard(self, event_ids: Sequence[UUID], actor: str, reason: str = "") -> list[UUID]:
-        """Of these messages, delete the rejected ones. Returns their ids."""
+        """Delete the rejected messages among `event_ids`. Returns the deleted ids."""
         return await self._host.binding.call(lambda: self._host.components.outbox.discard(event_ids, actor, reason))
 
 
@@ -127,11 +128,11 @@ def post(
     payload_bytes_max: int,
     wake: Callable[[], None],
 ) -> Posted | Coroutine[Any, Any, Posted]:
-    """Post a draft on the program's own connection. For an asyncio connection, await the result. The store need not be
-    open.
+    """Put a draft into the outbox on the program's own connection. If it is an asyncio connection, await the result.
+    The store need not be open.
 
-    Validates the draft like `send`, except that the organization and the endpoints are checked only when the message is
-    accepted.
+    Validates the draft as `send` does, except that the organization and the endpoints are checked only when the message
+    is accepted.
     """
     check(draft, payload_bytes_max)
     if draft.idempotency_key is not None:

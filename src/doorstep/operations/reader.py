@@ -1,4 +1,4 @@
-"""Reads for people and programs: events, deliveries, endpoints, circuits, workers and the audit log."""
+"""Read operations for people and programs: events, deliveries, endpoints, circuits, workers and the audit log."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Place = tuple[int, ...]
 
 
 class Reader:
-    """Every read is bounded: lists have pages with cursors, counts stop at a limit."""
+    """Every read is bounded: lists are paginated with cursors, and counts stop at a limit."""
 
     def __init__(self, store: Store, directory: Directory, clock: Clock, tuning: Tuning) -> None:
         self._store = store
@@ -91,14 +91,14 @@ class Reader:
         return [found.get(one) or NotFound(f"no event {one[1]}") for one in keys]
 
     async def events(self, org_id: UUID, filters: EventFilter, cursor: str | None, limit: int) -> Page[EventSummary]:
-        """Newest first."""
+        """One page of events, newest first."""
         return await self._store.page(org_id, filters, cursor, limit)
 
     async def inbox(
         self, org_id: UUID, status: EventStatus, cursor: str | None, limit: int
     ) -> tuple[Page[EventView], Count]:
-        """Events that no push endpoint takes or, with the status FAILED, failed events; oldest first, with their
-        number."""
+        """One page of events that no push endpoint receives, oldest first, and the total number of such events. With
+        the status FAILED, failed events instead."""
         return await asyncio.gather(
             self._store.page(org_id, InboxFilter(status=status), cursor, limit),
             self._counts.ask(("inbox", org_id, status), lambda: self._store.count(org_id, InboxFilter(status=status))),
@@ -107,7 +107,7 @@ class Reader:
     # -- deliveries ----------------------------------------------------------------------------------------
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
-        """The deliveries of an event, one for each endpoint that takes it."""
+        """The deliveries of an event, one for each endpoint that receives it."""
         return [self.seen(delivery) for delivery in await self._store.find(org_id, EventDeliveries(event_id=event_id))]
 
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery:
@@ -138,7 +138,7 @@ class Reader:
     async def retry_queue(
         self, org_id: UUID, filters: RetryQueueFilter, cursor: str | None, limit: int
     ) -> tuple[Page[Delivery], Count]:
-        """Failed deliveries that will be retried, the next retry first; and their number."""
+        """One page of failed deliveries that will be retried, next retry first, and their total number."""
         return await asyncio.gather(
             self.retry_queue_page(org_id, filters, cursor, limit), self.count_retry_queue(org_id, filters)
         )
@@ -146,7 +146,7 @@ class Reader:
     async def retry_queue_page(
         self, org_id: UUID, filters: RetryQueueFilter, cursor: str | None, limit: int
     ) -> Page[Delivery]:
-        """The page alone, without the count."""
+        """One page of the retry queue, without the count."""
         return await self._store.page(org_id, filters, cursor, limit)
 
     async def count_retry_queue(self, org_id: UUID, filters: RetryQueueFilter) -> Count:
@@ -156,7 +156,7 @@ class Reader:
     async def dead_letters(
         self, org_id: UUID, filters: DeadLetterFilter, cursor: str | None, limit: int
     ) -> tuple[Page[Delivery], Count]:
-        """The dead letters, newest first, and their number."""
+        """One page of dead letters, newest first, and their total number."""
         return await asyncio.gather(
             self.dead_letter_page(org_id, filters, cursor, limit),
             self._counts.ask(("letters", org_id, filters), lambda: self._count_letters(org_id, filters)),
@@ -165,12 +165,12 @@ class Reader:
     async def dead_letter_page(
         self, org_id: UUID, filters: DeadLetterFilter, cursor: str | None, limit: int
     ) -> Page[Delivery]:
-        """The page alone, without the count."""
+        """One page of dead letters, without the count."""
         page = await self._store.page(org_id, self.dated(filters), cursor, limit)
         return self._all_seen(page)
 
     async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Described]:
-        """The deliveries that failed again after a bulk retry. NotFound if there is no such operation."""
+        """The deliveries that failed again after a bulk retry. Raises NotFound if there is no such operation."""
         await self._store.get(Bulk, org_id, bulk_id)
         page = self._all_seen(await self._store.page(org_id, BulkFailures(bulk_id=bulk_id), cursor, limit))
         return Page(tuple(await self.described(org_id, page.items)), page.next)
@@ -179,8 +179,8 @@ class Reader:
         return Page(tuple(self.seen(delivery) for delivery in page.items), page.next)
 
     async def _count_letters(self, org_id: UUID, filters: DeadLetterFilter) -> Count:
-        """Adds the date to the filter only here. If it were part of the shared key, no two callers would share a
-        query."""
+        """Count dead letters. The date is added to the filter only here: if it were part of the shared key, no two
+        callers would share a query."""
         return await self._store.count(org_id, self.dated(filters))
 
     async def cause_groups(
@@ -201,7 +201,7 @@ class Reader:
         ]
 
     def dated(self, filters: DeadLetterFilter) -> DeadLetterFilter:
-        """The filter with the time before which a dead letter counts as archived."""
+        """Add to the filter the time before which a dead letter counts as archived."""
         return msgspec.structs.replace(filters, archived_before=self._clock.now() - self._archive_after)
 
     def seen(self, delivery: Delivery) -> Delivery:
@@ -210,8 +210,9 @@ class Reader:
     # -- counts and backlog --------------------------------------------------------------------------------
 
     async def stats(self, org_id: UUID) -> Stats:
-        """Counts at a bounded cost. Above the counting limit, the current levels of the roll-ups are used. They are
-        exact, except that they include dead letters that the cleaner has not archived yet."""
+        """The counts that operators watch, at a bounded cost. A count above the counting limit is replaced by the
+        current number in the roll-ups. That number is exact, except that it includes dead letters that the cleaner has
+        not archived yet."""
         dead = self.dated(DeadLetterFilter())
         levels = (await self._store.figures(org_id, [None], names=_LEVELS))[None]
         archived = msgspec.structs.replace(dead, archived=True)
@@ -225,7 +226,8 @@ class Reader:
         )
 
     async def backlog(self, org_id: UUID | None = None) -> Backlog:
-        """The backlog of one organization. Without `org_id`, that of all organizations except the reserved one."""
+        """The backlog of one organization. Without `org_id`, the backlog of all organizations except the reserved
+        one."""
         await self._directory.refresh()
         now = self._clock.now()
         lanes = await self._counts.ask("lanes", lambda: self._store.due_lanes(now))
@@ -234,7 +236,8 @@ class Reader:
         return Backlog(len(active), min(due, default=None))
 
     async def waiting(self, org_id: UUID) -> list[Waiting]:
-        """The endpoints with waiting deliveries: first those that nothing holds, oldest due first, then held ones."""
+        """The endpoints with waiting deliveries, oldest due delivery first. Endpoints whose deliveries are held come
+        last."""
         await self._directory.refresh()
         now = self._clock.now()
         lanes = await self._counts.ask("lanes", lambda: self._store.due_lanes(now))
@@ -268,12 +271,12 @@ class Reader:
         return await self._store.get(Circuit, org_id, endpoint_id)
 
     async def circuit_history(self, org_id: UUID, endpoint_id: UUID, limit: int | None = None) -> list[CircuitChange]:
-        """When and why the circuit opened and closed, oldest first; all that is stored, or the newest `limit`."""
+        """When and why the circuit opened and closed, oldest first. With `limit`, only the newest changes."""
         await self._store.get(Endpoint, org_id, endpoint_id)
         return await self._store.find(org_id, CircuitHistory(endpoint_id=endpoint_id, newest=limit))
 
     async def workers(self) -> list[WorkerEntry]:
-        """The workers: live ones by name, then lost ones, the latest first."""
+        """The workers: first live workers by name, then lost workers, latest heartbeat first."""
         now = self._clock.now()
         found = await self._store.find(None, Workers(seen_after=now - LOST_KEPT, limit=_WORKERS_MAX))
         live = sorted((one for one in found if not one.is_lost(now)), key=lambda one: one.name)
@@ -294,8 +297,8 @@ class Reader:
         return {key: one.name for key, one in (await self._endpoints(org_id, endpoint_ids)).items()}
 
     async def _endpoints(self, org_id: UUID, endpoint_ids: Iterable[UUID]) -> dict[UUID, Endpoint]:
-        """These endpoints, from the directory. Ids that it does not have, such as those of deleted endpoints, are read
-        from the store together. Endpoints of other organizations are not found."""
+        """Find endpoints by id in the directory. Those that it does not contain, such as deleted endpoints, are read
+        from the store in one query. Endpoints of other organizations are not found."""
         await self._directory.refresh()
         known = {key: self._directory.endpoint(key) for key in endpoint_ids}
         own = {key: one for key, one in known.items() if one is not None and one.org_id == org_id}
@@ -304,7 +307,7 @@ class Reader:
         return own | {one.endpoint_id: one for one in others}
 
     async def key_names(self, org_id: UUID, actors: Iterable[str | None]) -> dict[str, str]:
-        """The names of the API keys among these actors, by their prefixes. This takes one query."""
+        """The names of the API keys among these actors, by key prefix. This takes one query."""
         prefixes = {actor for actor in actors if actor}
         query = KeyNames(prefixes=tuple(sorted(prefixes)))
         return dict(await self._store.find(org_id, query)) if prefixes else {}
@@ -333,7 +336,7 @@ class Reader:
 
 
 class Stats(NamedTuple):
-    """The counts that operators watch, each up to a limit."""
+    """The counts that operators watch, each counted up to a limit."""
 
     retrying: Count
     """Deliveries that failed and will be retried."""
@@ -359,12 +362,12 @@ class Waiting(NamedTuple):
     held: bool
     """Whether the endpoint's circuit or state holds the deliveries."""
     due_at: Instant
-    """When the first of them is due."""
+    """When the first of the waiting deliveries is due."""
     endpoint: Endpoint
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Its sort key in the list."""
+        """The sort key of the endpoint in the list."""
         return int(self.held), self.due_at, self.endpoint.endpoint_id.int
 
 
@@ -415,14 +418,15 @@ LIMIT_MAX = 200
 
 
 def checked_limit(limit: int) -> int:
-    """The limit; InvalidInput if it is not valid."""
+    """Return the limit. Raises InvalidInput if it is not valid."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput("limit", f"must be a whole number from 1 to {LIMIT_MAX}, got {limit!r}")
     return limit
 
 
 def page_of_sorted(placed: Sequence[tuple[Place, T]], keys: int, cursor: str | None, limit: int) -> Page[T]:
-    """A page of an in-memory list that is sorted by place. Each place consists of `keys` numbers and an id."""
+    """A page of an in-memory list that is sorted by place. The place of an item consists of its sort keys and its
+    id; `keys` is the number of sort keys."""
     after = read_cursor(cursor, *[KEY_MAX] * keys, ID_MAX)
     ahead = [one for one in placed if after is None or one[0] > after]
     more = write_cursor(*ahead[limit - 1][0]) if len(ahead) > limit else None

@@ -1,4 +1,4 @@
-"""Statistics: figures over a range of time, the health of each endpoint, and its service level against its target.
+"""Statistics: figures over a time range, the health of each endpoint, and its service level compared with its target.
 
 Everything comes from roll-ups (model/rollup.py), so the cost does not depend on the number of stored events. Slow
 queries run concurrently, but only a few at a time, because each occupies a connection.
@@ -49,14 +49,14 @@ LEVELS = ("now_open", "now_dead")
 
 
 class Report(NamedTuple):
-    """The figures of a time range, step by step."""
+    """The figures of a time range, for each step of the axis and in total."""
 
     axis: Axis
     steps: Columns
     sum: Figures
-    """The sum over the whole range. Its levels are the changes over the range."""
+    """The sum over the whole range. For a level, this sum is its change over the range."""
     now: Figures
-    """The figures since the beginning, so the levels are the current ones."""
+    """The figures since the beginning. The levels among them are therefore the current levels."""
 
 
 class Health(NamedTuple):
@@ -64,16 +64,16 @@ class Health(NamedTuple):
 
     endpoint: Endpoint
     recent: Figures
-    """Over the requested range; only the figures in HEALTH."""
+    """The figures over the requested range. Only the figures in HEALTH are read."""
     now: Figures
-    """Only the figures in LEVELS."""
+    """The current levels. Only the figures in LEVELS are read."""
     circuit: Circuit
     waiting_since: Instant | None
-    """Since when its oldest delivery has been waiting; see Store.waiting_since."""
+    """When the endpoint's oldest open delivery began to wait; see Store.waiting_since."""
 
 
 class ServiceLevel(NamedTuple):
-    """The service level of an endpoint against its target."""
+    """The service level of an endpoint, compared with its target."""
 
     endpoint: Endpoint
     report: SloReport
@@ -93,7 +93,7 @@ class Reporter:
         self._clock = clock
 
     async def report(self, org_id: UUID, window: Window, endpoint_id: UUID | None = None) -> Report:
-        """The figures of an organization or of one of its endpoints; NotFound for an unknown endpoint."""
+        """The figures of an organization or of one of its endpoints. Raises NotFound for an unknown endpoint."""
         axis = window.axis(self._clock.now())
         if endpoint_id is not None:
             await self._store.get(Endpoint, org_id, endpoint_id)
@@ -121,14 +121,14 @@ class Reporter:
         ]
 
     async def backlog_of(self, org_id: UUID, endpoint_id: UUID) -> EndpointBacklog:
-        """How many deliveries of an endpoint are not finished, and since when the oldest has been waiting."""
+        """How many deliveries of an endpoint are not finished, and when the oldest of them began to wait."""
         waiting = await self._store.waiting_since(org_id, [endpoint_id])
         levels = await self._store.figures(org_id, [endpoint_id], names=LEVELS)
         return EndpointBacklog(levels[endpoint_id].now_open, waiting.get(endpoint_id))
 
     async def unhealthy(self, org_id: UUID, window: Window, limit: int) -> list[Health]:
-        """The health of endpoints with an open circuit or with dead letters in this range. If there are `limit` of
-        them, there may be more."""
+        """The health of endpoints with an open circuit or with dead letters in this range. If `limit` endpoints are
+        returned, there may be more."""
         span = window.step * window.steps
         until = self._end_of_current(HOUR)
         query = UnhealthyEndpoints(since=until - span, hours=span // HOUR, limit=limit)
@@ -170,17 +170,17 @@ class Reporter:
         return {name: await self._over(org_id, endpoint_ids, span, BURN_FIGURES) for name, span in BURN_WINDOWS.items()}
 
     async def _waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> Mapping[UUID, Instant]:
-        """Since when the oldest delivery of each endpoint has been waiting. Endpoints whose deliveries are all due
-        later are left out."""
+        """When the oldest open delivery of each endpoint began to wait. Endpoints whose deliveries are all due later
+        are left out."""
         now, found = self._clock.now(), await self._store.waiting_since(org_id, endpoint_ids)
         return {key: at for key, at in found.items() if at <= now}
 
     async def _over(
         self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Instant, names: tuple[str, ...]
     ) -> Mapping[UUID, Figures]:
-        """The sums over the last `span`. A span of at most an hour ends with the current minute, a longer one with the
-        current hour. In a longer range, single minutes at both ends would be most of the rows read but would hardly
-        matter."""
+        """The sums over the last `span`. A span of at most an hour ends with the current minute; a longer one ends with
+        the current hour. If it ended with the current minute too, the single minutes at both ends would be most of the
+        rows to read, but would hardly change the sums."""
         until = self._end_of_current(MINUTE if span <= HOUR else HOUR)
         return await self._store.figures(org_id, endpoint_ids, until - span, until, names)
 
@@ -192,7 +192,7 @@ class Reporter:
     # -- the default target of the organization ------------------------------------------------------------
 
     async def default_slo(self, org_id: UUID) -> Slo:
-        """The target of endpoints that have none of their own."""
+        """The target of endpoints that have no target of their own."""
         return (await self._org(org_id)).slo or Slo()
 
     async def set_default_slo(self, org_id: UUID, slo: Slo, actor: str) -> Slo:
@@ -225,7 +225,7 @@ class Busiest:
         self._selected_at: Instant = 0
 
     async def figures(self, now: Instant) -> tuple[EndpointFigures, ...]:
-        """The busiest first; empty if `most` is 0."""
+        """The figures of the selected endpoints, busiest first; empty if `most` is 0."""
         if not self._most:
             return ()
         if not self._selected or not 0 <= now - self._selected_at < MINUTE:  # the clock may be set back
@@ -250,7 +250,8 @@ _STORE_SECONDS_MAX = 2.0
 
 
 class Sampler:
-    """Takes snapshots. While the store does not answer, the previous snapshot is kept, however old it is."""
+    """Takes snapshots of the metrics. While the store does not answer, the previous snapshot is kept, however old it
+    is."""
 
     def __init__(self, store: Store, reader: Reader, clock: Clock, busiest: Busiest) -> None:
         self._store = store

@@ -1,4 +1,5 @@
-"""The class Pipeline. A program declares one and adds it to a Doorstep, which runs its stages one after another."""
+"""The class Pipeline. A program declares a pipeline and adds it to a Doorstep, which runs the stages one after
+another."""
 
 from __future__ import annotations
 
@@ -75,8 +76,8 @@ class Pipeline:
             return {**entity.data, "text": read(entity.data["path"])}
 
     A stage may run twice for the same entity, because a worker may crash before it records that the stage is done. So
-    the external effects of a stage must be idempotent. Its result is stored once, together with the move to the next
-    stage.
+    the external effects of a stage must be idempotent. A stage's result is stored once, together with the move to the
+    next stage.
     """
 
     def __init__(
@@ -92,9 +93,11 @@ class Pipeline:
         policy: PolicyForm = "pipeline",
         plural: str | None = None,
     ) -> None:
-        """`policy` applies to stages without their own; the default `pipeline` makes three attempts without a delay.
+        """`policy` applies to stages without a policy of their own. The default, `pipeline`, allows three attempts,
+        without delays.
 
-        `plural` names lists of entities in web applications. By default it is the name followed by an s.
+        `plural` is the name of entity lists in web applications. By default, it is the pipeline's name followed by an
+        s.
         """
         self.plan = Plan(name, first=first, steps=stages, last=last, dead=dead, archived=archived)
         self.plural = plural or f"{name}s"
@@ -117,7 +120,7 @@ class Pipeline:
 
     @property
     def arrival(self) -> str:
-        """The type of the event that creates an entity started in a program's own transaction."""
+        """The type of the event that creates an entity, if the entity was started in a program's own transaction."""
         return self.plan.event_type(self.plan.first)
 
     def stage(self, name: str) -> Callable[[F], F]:
@@ -146,10 +149,10 @@ class Pipeline:
 
         Raises Conflict if its id is already in use.
 
-        If you pass your own `connection` (or session), the entity is created if and only if that transaction commits,
-        and can be read a moment later. Its `event_id` is then that of the event that creates it. The id is checked only
-        when that event is delivered: if it is already in use, the event becomes a dead letter with the code CONFLICT.
-        None is not a valid connection.
+        If you pass your own `connection` (or session), the entity is created if and only if the connection's
+        transaction commits. It can be read shortly after the commit. The `event_id` of the returned entity is the id of
+        the event that creates it. The entity id is checked only when that event is delivered: if the entity id is
+        already in use, the event becomes a dead letter with the code CONFLICT. None is not a valid connection.
         """
         write = self._started(data, entity_id)
         if connection is not Omitted.CONNECTION:
@@ -162,7 +165,8 @@ class Pipeline:
     def start_sync(
         self, data: Mapping[str, Any], entity_id: EntityId | None = None, *, connection: object = Omitted.CONNECTION
     ) -> Entity:
-        """`start` for programs without an event loop. With a blocking connection, it only inserts a row there."""
+        """`start` for programs without an event loop. With a blocking connection, it only inserts a row on that
+        connection."""
         if connection is Omitted.CONNECTION:
             return self._opened.binding.call_sync(lambda: self.start(data, entity_id))
         write = self._started(data, entity_id)
@@ -205,7 +209,7 @@ class Pipeline:
         return self._seen(await self._stored(entity_id))
 
     async def history(self, entity_id: EntityId) -> Sequence[EntityChange]:
-        """Every change of its status, oldest first."""
+        """Every change of the entity's status, oldest first."""
         query = EntityHistory(pipeline=self.name, entity_id=_as_text(entity_id))
         return await self._on_store(lambda store: store.find(self._org_id, query))
 
@@ -236,7 +240,7 @@ class Pipeline:
         }
 
     def dead_before(self, now: Instant) -> Instant:
-        """Entities that have been dead since before this instant are archived."""
+        """The limit for archiving: entities that became dead before this instant count as archived."""
         return now - self._archive_after
 
     def _filter(self, status: str | None, archived: bool) -> EntityFilter:
@@ -257,7 +261,8 @@ class Pipeline:
     # -- operating -----------------------------------------------------------------------------------------
 
     async def approve(self, entity_id: EntityId, actor: str, *, gate: str | None = None) -> Entity:
-        """Let an entity pass its gate; audited. Raises Conflict if it is waiting at no gate or at a different one.
+        """Let an entity pass its gate; audited. Raises Conflict if the entity is not waiting at a gate, or is waiting
+        at a different gate.
 
         The decision applies to one gate: `gate`, or by default the gate at which the entity is waiting when this is
         called.
@@ -267,8 +272,8 @@ class Pipeline:
         )
 
     async def reject(self, entity_id: EntityId, actor: str, reason: str = "", *, gate: str | None = None) -> Entity:
-        """Reject an entity at its gate, which makes it a dead letter; audited. Raises Conflict if it is waiting at no
-        gate or at a different one."""
+        """Reject an entity at its gate, which makes it a dead letter; audited. Raises Conflict if the entity is not
+        waiting at a gate, or is waiting at a different gate."""
         return await self._decide(
             entity_id, gate, lambda entity, now: transitions.rejected(self.plan, entity, actor, reason, now)
         )
@@ -276,8 +281,8 @@ class Pipeline:
     async def retry(self, entity_id: EntityId, actor: str, reason: str = "") -> Entity:
         """Restart an entity from the first stage, with its error cleared and a new event; audited.
 
-        Raises NotRetryable unless it failed, is a dead letter or is archived. Attempts of its old event no longer have
-        an effect.
+        Raises NotRetryable unless the entity failed, is a dead letter or is archived. Attempts of its old event no
+        longer have an effect.
         """
 
         def retried(entity: Entity, now: Instant) -> EntityWrite:
@@ -291,11 +296,12 @@ class Pipeline:
         return await self._change(entity_id, retried)
 
     async def delete(self, entity_id: EntityId, actor: str, reason: str = "") -> None:
-        """Remove an entity and its history, in any status; audited. A stage that is still running for it has no effect.
+        """Remove an entity, whatever its status, and its history; audited. If a stage is still running for it, the
+        result of that stage is ignored.
 
-        Its events and attempts stay until their retention is over. They contain its id but not its data. If the entity
-        was started in a program's own transaction, the event that created it does contain the data, so that event is
-        deleted.
+        Its events and attempts stay until their retention is over. They contain the entity's id but not its data. If
+        the entity was started in a program's own transaction, the event that created it does contain the data, so that
+        event is deleted.
         """
         for _ in range(_WRITE_TRIES):
             entity = await self._stored(entity_id)
@@ -340,7 +346,7 @@ class Pipeline:
             raise Conflict(f"{self.name} {entity.entity_id} is {entity.status}, not {gate}; look at it again")
 
     async def _change(self, entity_id: EntityId, change: Callable[[Entity, Instant], EntityWrite]) -> Entity:
-        """Read, change and write an entity. Start over if another process changed it in between."""
+        """Read, change and write an entity. Start over if another process changed it in the meantime."""
         for _ in range(_WRITE_TRIES):
             write = change(await self._stored(entity_id), self._opened.clock.now())
             if entity := await self._write(write):
@@ -362,7 +368,8 @@ class Pipeline:
             self._attach(self.plan.stage(name))
 
     def forms(self) -> Sequence[EndpointForm]:
-        """The endpoints of its stages, and the one that creates entities started in a program's own transaction."""
+        """The endpoints of the pipeline's stages, and the endpoint that creates entities started in a program's own
+        transaction."""
         arrival: HandlerFields = {"policy": ARRIVAL_POLICY, "circuit": NEVER_OPENS}
         steps: list[tuple[str, HandlerFields]] = [(self.plan.first, arrival)]
         steps += [(stage.name, stage.fields) for stage in self.plan.stages]
@@ -412,13 +419,13 @@ def checked_id(entity_id: object) -> str:
 
 
 def _as_text(entity_id: object) -> str:
-    """An id, which may be a UUID, as text. Text that cannot be an id is accepted here and will not be found."""
+    """An id, which may be a UUID, as text. Text that is not a valid id is accepted here; a lookup will not find it."""
     if not isinstance(entity_id, str | UUID):
         raise InvalidInput("entity_id", f"must be text or a UUID, got a {type(entity_id).__name__}")
     return str(entity_id)
 
 
 def _created_by(posted: Any, write: EntityWrite) -> Entity:
-    """The entity as it will be created. Its first stage has no event yet, so `event_id` is that of the event that
-    creates it."""
+    """The entity as it will be created. Its first stage has no event yet, so `event_id` is the id of the event that
+    creates the entity."""
     return replace(write.entity, event_id=posted.event_id)

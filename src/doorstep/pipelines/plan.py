@@ -15,8 +15,8 @@ from doorstep.operations.endpoint_rules import HandlerFields
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 NEVER_OPENS = CircuitRules(failures_max=1_000_000, disable_after_seconds=365 * 86_400)
-"""The default circuit rules of a stage. One unreadable document says nothing about the next one, so failures never open
-the circuit or disable the stage."""
+"""The default circuit rules of a stage. If one document is unreadable, the next one may still be readable, so failures
+practically never open the circuit or disable the stage."""
 
 
 class Stage:
@@ -50,7 +50,8 @@ Step = Stage | Gate
 
 
 class Plan:
-    """Built from the declaration of a pipeline. An invalid declaration raises a ConfigError that names the mistake."""
+    """The plan of a pipeline, built from its declaration. An invalid declaration raises a ConfigError that names the
+    mistake."""
 
     def __init__(self, name: str, *, first: str, steps: Sequence[Step], last: str, dead: str, archived: str) -> None:
         self.name = name
@@ -58,7 +59,8 @@ class Plan:
         self.steps = tuple(steps)
         self._check()
         self.phases: Mapping[str, Phase] = dict(self._phases())
-        """Every status with its phase: first the statuses on the path to success, in order, then those for failures."""
+        """The phase of every status. The statuses on the path to success come first, in order, then those for
+        failures."""
         self.transitions: Mapping[tuple[str, str], str] = dict(self._transitions())
         """Every allowed change of status, with its cause."""
 
@@ -87,13 +89,14 @@ class Plan:
         return self.steps[position + 1] if position + 1 < len(self.steps) else None
 
     def event_type(self, stage: str) -> str:
-        """The type of the events that drive a stage, and the name of its handler."""
+        """The type of the events that drive a stage. It is also the name of the stage's handler."""
         return f"{self.name}.{stage}"
 
     def can_retry(self, status: str) -> bool:
         """Whether an entity in this status may be retried from the start.
 
-        This is also possible in a status that is no longer declared: nothing else could move such an entity on.
+        A retry is also possible in a status that is no longer declared, because nothing else could change such an
+        entity.
         """
         return status not in self.phases or (status, self.first) in self.transitions
 

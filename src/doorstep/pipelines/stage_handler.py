@@ -1,9 +1,9 @@
 """The handler of a stage: it marks the stage as begun, runs the program's function, and writes its result or its error.
 
 Each write succeeds only if the entity still has the version that the write was computed from. So an abandoned attempt,
-or an attempt of an event from before a retry, may continue to run but changes nothing. The engine settles the delivery
-after the entity is written. If the process crashes in between, the event is delivered again. By then the entity has
-another event, so the handler skips this one.
+or an attempt of an event that was sent before the entity was retried, may continue to run but changes nothing. The
+engine settles the delivery after the entity is written. If the process crashes in between, the event is delivered
+again. By then, the entity has another event, so the handler skips the old one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from doorstep.telemetry.facts import EntityTransition, Telemetry
 from doorstep.transports.handler_replies import Handler, Received, worded
 
 StageFunction = Callable[[Entity], Mapping[str, Any] | None] | Callable[[Entity], Awaitable[Mapping[str, Any] | None]]
-"""A plain or async function of an entity. It returns new data for the entity as a mapping, or None to keep the old."""
+"""A plain or async function of an entity. It returns new data for the entity as a mapping, or None to keep the old
+data."""
 
 STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
 _STORE_PAUSE_SECONDS = 5.0
@@ -46,7 +47,8 @@ _STALE = {"result": "stale: this event is no longer the entity's own"}
 
 
 class Begun(NamedTuple):
-    """An attempt that has begun: the entity in its stage, and a pin to the open store that its result is written to."""
+    """An attempt that has begun: the entity in its stage, and a pin to the open store, to which the result is
+    written."""
 
     entity: Entity
     binding: Pin[Any]
@@ -107,7 +109,7 @@ def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
 
 @contextlib.contextmanager
 def store_errors_as_transient(received: Received) -> Iterator[None]:
-    """If the store is down, retry later. A policy without delays would otherwise use up all its attempts at once."""
+    """If the store is down, retry later. A policy without delays would otherwise use up all attempts immediately."""
     try:
         yield
     except StoreUnavailable as error:
@@ -116,7 +118,7 @@ def store_errors_as_transient(received: Received) -> Iterator[None]:
 
 
 class StageRun:
-    """The writes of one stage."""
+    """Writes the beginning, the result and the failure of a stage to its entity."""
 
     def __init__(self, host: Host, org_id: UUID, plan: Plan, stage: Stage) -> None:
         self.host = host
@@ -176,8 +178,8 @@ class StageRun:
 
     async def _check_superseded(self, entity: Entity) -> None:
         """Called if the entity changed during the attempt. If it has another event, the result is stale and is ignored.
-        If it still has the same event, another attempt has begun: fail, so that the stage is retried rather than
-        lost."""
+        If it still has the same event, another attempt has begun. In that case, this attempt fails with a transient
+        error, so that the stage is retried rather than lost."""
         current = await self._current(entity.entity_id)
         if current is not None and current.event_id == entity.event_id:
             raise Transient("SUPERSEDED", "Another attempt of this stage has begun.")

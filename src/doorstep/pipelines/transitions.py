@@ -1,4 +1,5 @@
-"""How an entity changes when something happens to it. The functions are pure; an `EntityWrite` is one transaction."""
+"""How an entity changes when something happens to it. The functions are pure; an `EntityWrite` contains what one
+transaction writes."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from doorstep.pipelines.plan import Plan, Stage, Step
 
 _RUNNING, _DEAD = frozenset({Phase.RUNNING}), frozenset({Phase.DEAD})
 _WITH_EVENT = frozenset(Phase) - {Phase.RESTING}
-"""The phases in which an entity's event can still change it. Dead and archived are among them, because an operator may
-retry the delivery of the event."""
+"""The phases in which an entity's event can still change the entity. They include the phases dead and archived, because
+an operator may retry the delivery of the event."""
 
 
 class EntityWrite(NamedTuple):
@@ -80,8 +81,8 @@ def started(
 
 
 def begun(plan: Plan, entity: Entity, stage: str, now: Instant, attempt: int) -> EntityWrite:
-    """An attempt of its stage begins. This is written even if the status stays the same, so that earlier attempts
-    become stale.
+    """An attempt of a stage begins. This is written even if the status stays the same, so that earlier attempts become
+    stale.
 
     The caller has checked that the event is the entity's current event. The status is not checked: the event may have
     been sent under an earlier declaration, with other names or another order of statuses.
@@ -94,7 +95,7 @@ def begun(plan: Plan, entity: Entity, stage: str, now: Instant, attempt: int) ->
 def finished(
     plan: Plan, entity: Entity, stage: str, data: Mapping[str, Any] | None, now: Instant, event_id: UUID
 ) -> EntityWrite:
-    """Its stage succeeded: move to the next step, and send that step's event in the same transaction."""
+    """The stage succeeded: move to the next step, and send that step's event in the same transaction."""
     done = _without_error(entity)
     if data is not None:
         done = replace(done, data=dict(data))
@@ -102,13 +103,13 @@ def finished(
 
 
 def failed(plan: Plan, entity: Entity, stage: Stage, failure: StageFailure, now: Instant) -> EntityWrite:
-    """Its stage failed; the policy of the delivery decides whether it is retried."""
+    """The stage failed. The policy of its delivery decides whether it is retried."""
     return _to(plan, _with_error(entity, failure, now), stage.failed, now, failure.reason, entity.event_id)
 
 
 def dead_lettered(plan: Plan, entity: Entity, failure: StageFailure, now: Instant) -> EntityWrite:
-    """The delivery of its stage became a dead letter. The entity keeps its event, so if an operator retries that
-    delivery, the stage continues."""
+    """The delivery of the stage became a dead letter. The entity keeps its event, so the stage continues if an operator
+    retries the delivery."""
     return _by_phase(plan, _with_error(entity, failure, now), _RUNNING, plan.dead, now, failure.reason)
 
 
@@ -148,8 +149,8 @@ def deleted(entity: Entity, actor: str, reason: str, now: Instant) -> AuditEntry
 
 
 def as_seen(plan: Plan, entity: Entity, dead_before: Instant) -> Entity:
-    """The entity as it is shown. If it has been dead for long, it is shown as archived, even if the reconciler has not
-    run yet."""
+    """The entity as it is shown. If it has been dead for a long time, it is shown as archived, even if the reconciler
+    has not run yet."""
     if entity.phase is Phase.DEAD and entity.changed_at < dead_before:
         return replace(entity, status=plan.archived, phase=Phase.ARCHIVED)
     return entity
@@ -161,7 +162,7 @@ def as_seen(plan: Plan, entity: Entity, dead_before: Instant) -> Entity:
 def _to_step(
     plan: Plan, entity: Entity, step: Step | None, now: Instant, reason: str, cause: UUID | None, event_id: UUID
 ) -> EntityWrite:
-    """Move the entity to the next step. A stage has its own event; a gate and the end have none."""
+    """Move the entity to the next step. A stage has its own event; a gate and the last status have none."""
     if not isinstance(step, Stage):
         status = step.name if step else plan.last
         return _to(plan, replace(entity, event_id=None), status, now, reason, cause)
@@ -178,7 +179,7 @@ def _by_phase(
     plan: Plan, entity: Entity, phases: frozenset[Phase], status: str, now: Instant, reason: str
 ) -> EntityWrite:
     """Change the status if the entity is in one of these phases. The stored phase is checked instead of the status,
-    which may have had another name or meaning under an earlier declaration."""
+    because the status may have had another name or meaning under an earlier declaration."""
     if entity.phase not in phases:
         raise IllegalTransition(f"a {plan.name} that is {entity.phase} ({entity.status}) cannot become {status}")
     return _changed(plan, entity, status, now, reason, entity.event_id)

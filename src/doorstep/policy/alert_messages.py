@@ -24,7 +24,7 @@ class AlertMessage(Record, frozen=True):
     body: dict[str, Any]
     """For programs: `type`, `timestamp` and `data`, as Standard Webhooks recommends."""
     good: bool
-    """Whether it is good news: the end of an alert, or a test."""
+    """Whether the message is good news: it announces the end of an alert, or is a test."""
 
 
 def message_about(alert: Alert, news: News, console: str) -> AlertMessage:
@@ -62,7 +62,7 @@ def payload_for(means: ChannelKind, message: AlertMessage) -> bytes:
 
 
 def operational_payload(incident: Incident) -> bytes:
-    """An incident as an ordinary event of its organization."""
+    """The payload of the ordinary event that reports an incident to its organization."""
     data = {
         "endpoint_id": incident.endpoint_id,
         "error_code": incident.code,
@@ -115,7 +115,8 @@ def title_of(alert: Alert) -> str:
 
 
 def _title_of_end(alert: Alert) -> str:
-    """The title of an end: "Recovered" if the problem is over, "Ended" if the alert ended for another reason."""
+    """The title of a message about the end of an alert: "Recovered" if the problem is over, "Ended" if the alert ended
+    for another reason."""
     if alert.ended_because in _ENDED:
         return f"Ended: {title_of(alert)}"
     return f"Recovered: {_about(alert, _RECOVERED[alert.rule])}"
@@ -178,7 +179,7 @@ def one_line(text: str) -> str:
 
 
 def percent(value: float) -> str:
-    """A measured share, such as `5.7%`. Other values are never rounded to 0% or 100%."""
+    """A measured share, such as `5.7%`. Only values of exactly 0 and 100 are shown as `0%` and `100%`."""
     if 99.95 <= value < 100:
         return "99.9%"
     if 0 < value < 0.05:
@@ -192,10 +193,11 @@ def percent_as_set(value: float) -> str:
 
 
 def without_markup(text: str) -> str:
-    """The text for chats that render Markdown, without mentions, links with misleading text, and code blocks."""
+    """The text for chats that render Markdown. It cannot contain mentions, links with misleading text, or code
+    blocks."""
     return text.translate(_MARKS).replace("](", f"]{_GAP}(").replace("][", f"]{_GAP}[")
 
 
 def for_slack(text: str) -> str:
-    """The text without markup for Slack and compatible chats, even if they decode HTML entities first."""
+    """The text for Slack and compatible chats. It contains no markup, even after the chat has decoded HTML entities."""
     return without_markup(text).translate(_ENTITIES)

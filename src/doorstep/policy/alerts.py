@@ -1,7 +1,8 @@
 """When an alert opens, is announced, and ends. Thresholds are exact: an alert fires above its threshold, not at it.
 
-An alert is open or ended, and `told` says whether channels were last notified that it is open. If the two differ, a
-message is sent, unless a silence is active or the alert was announced within its cooldown.
+An alert is open or ended. Its field `told` is true if the last notification to the channels was that the alert is open.
+If `told` does not match the state of the alert, a message is sent, unless a silence is active or the alert was
+announced within its cooldown.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ BUILT_IN: dict[Rule, AlertRule] = {
         AlertRule(org_id=_NOBODY, rule=Rule.OLDEST_DUE, threshold=300.0),
     )
 }
-"""The rules of every organization, until it changes them."""
+"""The rules that apply to an organization until it changes them."""
 
 SEEN_EVERY: Instant = 60 * SECOND
-"""How often the current value of an open alert is written: one small write per alert and minute."""
+"""How often the current value of an open alert is written: one small write per alert per minute."""
 
 
 class News(StrEnum):
@@ -84,8 +85,8 @@ class Step(Record, frozen=True):
 
 
 class Rules:
-    """The rules of one organization. A rule of the endpoint takes precedence over one of the organization, and that
-    over the built-in one."""
+    """The rules of one organization. An endpoint's own rule takes precedence over the organization's rule, which takes
+    precedence over the built-in rule."""
 
     def __init__(self, org_id: UUID, rules: Iterable[AlertRule] = (), silences: Iterable[Silence] = ()) -> None:
         self._org_id = org_id
@@ -101,8 +102,11 @@ class Rules:
         return {endpoint_id for kind, endpoint_id in self._rules if kind is rule and endpoint_id is not None}
 
     def holds_for(self, rule: Rule, endpoint_id: UUID | None) -> bool:
-        """Whether such an alert can exist. Some rules apply to an endpoint only if it has its own rule; otherwise they
-        concern the whole organization."""
+        """Whether this rule can open an alert about this endpoint, or about the whole organization if `endpoint_id` is
+        None.
+
+        Some rules apply to a single endpoint only if the endpoint has its own rule.
+        """
         has_own = endpoint_id is None or rule not in _OF_THE_WHOLE or (rule, endpoint_id) in self._rules
         return has_own and self.of(rule, endpoint_id).enabled
 
@@ -112,8 +116,8 @@ class Rules:
 
     @property
     def memory_seconds(self) -> float:
-        """Alerts that ended longer ago than this no longer matter. They cannot reopen, and they are outside the window
-        of the failure rate."""
+        """How long an alert still matters after its end. Later it cannot reopen, and it is outside the window of the
+        failure rate."""
         cooldowns = (one.cooldown_seconds for one in (*BUILT_IN.values(), *self._rules.values()))
         return max(*cooldowns, self.of(Rule.FAILURE_RATE).window_seconds)
 
@@ -122,14 +126,16 @@ class Rules:
 
 
 def is_above(value: float, threshold: float, was_on: bool) -> bool:
-    """Whether the value is above the threshold or, if the alert is already open, above four fifths of it."""
+    """Whether the value is above the threshold or, if the alert is already open, above the threshold times
+    `OVER_AT`."""
     return value > (threshold * OVER_AT if was_on else threshold)
 
 
 def failing(succeeded: int, failed: int, rule: AlertRule, was_on: bool) -> tuple[bool, float]:
     """Whether too many deliveries failed permanently, and their percentage.
 
-    With fewer deliveries than the rule's minimum, an open alert stays open, but it ends if none of them failed.
+    If there are fewer deliveries than the rule's minimum, no alert opens, and an open alert stays open only if at least
+    one of them failed.
     """
     settled = succeeded + failed
     percent = 100 * failed / settled if settled else 0.0
@@ -152,7 +158,8 @@ def after(known: Alert | None, observation: Observation, rules: Rules, now: Inst
 
 
 def ended(alert: Alert, why: Ending, rules: Rules, now: Instant) -> Step:
-    """End an alert. If its start was announced, its end is too, except for alerts about single occurrences."""
+    """End an alert. If its start was announced, its end is announced too, except for alerts about single
+    occurrences."""
     told = alert.told and alert.rule not in OCCURRENCES
     return _end_told_if_due(replace(alert, ended_at=now, ended_because=why, told=told), rules, now)
 
@@ -169,7 +176,7 @@ def reviewed(alert: Alert, rules: Rules, now: Instant) -> Step | None:
 
 
 def _counts_more(alert: Alert, rule: AlertRule, now: Instant) -> bool:
-    """Whether further occurrences belong to this alert: it is open, and in its cooldown or not announced yet."""
+    """Whether further occurrences belong to this alert: it is open, and it is in its cooldown or not yet announced."""
     return alert.is_open and (not alert.told or now < _cooled_at(alert.opened_at, rule))
 
 
@@ -207,14 +214,15 @@ def _new(observation: Observation, rule: AlertRule, now: Instant, new_id: UUID) 
 
 
 def _back(over: Alert, observation: Observation, rule: AlertRule, now: Instant) -> Alert:
-    """Reopen an alert whose end was announced, within its cooldown. It remains one entry in the list, but its next
+    """Reopen an alert within its cooldown, after its end was announced. It remains one entry in the list, but its next
     announcement and its acknowledgement refer to the new occurrence."""
     new = _new(observation, rule, now, over.alert_id)
     return replace(new, count=over.count + 1, told_at=over.told_at, version=over.version)
 
 
 def _counted(alert: Alert, observation: Observation, now: Instant) -> Alert:
-    """Count another occurrence. The text remains that of the first occurrence, which is the announced one."""
+    """Count another occurrence. The alert keeps the text of the first one, because that is the one that was
+    announced."""
     return replace(alert, count=alert.count + 1, seen_at=now, value=observation.value)
 
 
@@ -240,8 +248,8 @@ def _told_if_due(alert: Alert, before: Alert | None, rules: Rules, now: Instant)
 
 
 def _end_told_if_due(over: Alert, rules: Rules, now: Instant) -> Step:
-    """Announce the end of an announced alert, at once or when the current silence ends. If the alert reopens during the
-    silence, nothing is announced."""
+    """Announce the end of an announced alert, either now or when the current silence ends. If the alert reopens during
+    the silence, nothing is announced."""
     if not over.told:
         return Step(replace(over, review_at=_may_return_until(over, rules, now)))
     silent_until = rules.silent_until(over.rule, over.endpoint_id, now)
@@ -251,10 +259,10 @@ def _end_told_if_due(over: Alert, rules: Rules, now: Instant) -> Step:
 
 
 def _may_return_until(over: Alert, rules: Rules, now: Instant) -> Instant | None:
-    """The end of the alert's cooldown, until which it may reopen. None if that has passed, or if the alert cannot
-    reopen.
+    """The time until which the alert may reopen, which is the end of its cooldown. None if that time has passed, or if
+    the alert cannot reopen.
 
-    Used as the review time: an alert that has one is not cleaned up.
+    The caller stores this time as the alert's `review_at`, so that the alert is not cleaned up before it.
     """
     if over.told_at is None or over.rule in OCCURRENCES:
         return None
@@ -263,8 +271,8 @@ def _may_return_until(over: Alert, rules: Rules, now: Instant) -> Instant | None
 
 
 def _to_be_reviewed(alert: Alert, rules: Rules, now: Instant) -> Alert:
-    """Set the time of the next review. Measured alerts are always due, withheld alerts when they may be announced, and
-    announced occurrences when they end."""
+    """Set the time of the next review. Measured alerts are always due. Withheld alerts are due when they may be
+    announced. An announced alert about a single occurrence is due when its cooldown ends."""
     if alert.rule in MEASURED:
         return replace(alert, review_at=alert.opened_at)
     if not alert.told:
@@ -275,7 +283,8 @@ def _to_be_reviewed(alert: Alert, rules: Rules, now: Instant) -> Alert:
 
 
 def _held_until(alert: Alert, rules: Rules, now: Instant) -> Instant:
-    """The time before which its start must not be announced, because of a silence or its cooldown."""
+    """The earliest time at which the start of the alert may be announced, given the silences and the alert's
+    cooldown."""
     rule = rules.of(alert.rule, alert.endpoint_id)
     cooled_at = 0 if alert.told_at is None else _cooled_at(alert.told_at, rule)
     return max(cooled_at, rules.silent_until(alert.rule, alert.endpoint_id, now))
@@ -292,19 +301,21 @@ def _if_new(step: Step, before: Alert | None) -> Step | None:
 TEST_PAUSE_SECONDS = 5
 """The minimum time between two tests of one channel."""
 TESTS_AN_HOUR_MAX = 60
-"""The limit for one organization. It allows setting up a channel for each team and testing it twice within an hour."""
+"""The maximum number of tests for one organization in an hour. It is high enough to set up a channel for each team and
+to test each channel twice within an hour."""
 ADDRESSES_AN_HOUR_MAX = 100
-"""The most addresses that tests of an organization may send mail to: five times the maximum of one channel."""
+"""The maximum number of addresses to which the tests of one organization may send mail in an hour: five times the
+maximum for one channel."""
 _HOUR = 3_600 * SECOND
 _TOO_MANY = (
-    f"a channel is tested at most once in {TEST_PAUSE_SECONDS} seconds, and all channels of an organization together "
-    f"{TESTS_AN_HOUR_MAX} times an hour, by mail to {ADDRESSES_AN_HOUR_MAX} addresses; "
+    f"a channel can be tested once in {TEST_PAUSE_SECONDS} seconds, and all channels of an organization together "
+    f"{TESTS_AN_HOUR_MAX} times an hour, with mail to at most {ADDRESSES_AN_HOUR_MAX} addresses; "
     "each channel shows the result of its last test"
 )
 
 
 def check_pace(tests: Sequence[ChannelTest], wanted: ChannelTest) -> None:
-    """Raise Overloaded, with the time to wait, if there were too many tests. `tests` are oldest first."""
+    """Raise Overloaded, with the time to wait, if too many tests were requested recently. `tests` are oldest first."""
     pauses = (one.at + TEST_PAUSE_SECONDS * SECOND for one in tests if one.channel_id == wanted.channel_id)
     may_at = max(*pauses, _room_at(_lately(tests, wanted.at), wanted), wanted.at)
     if may_at > wanted.at:
@@ -321,7 +332,7 @@ def remembered(
 
 
 def _room_at(lately: list[ChannelTest], wanted: ChannelTest) -> Instant:
-    """When enough recent tests will be an hour old to allow another one; 0 if it is allowed now."""
+    """When another test is allowed: once enough of the recent tests are an hour old; 0 if it is allowed now."""
     tests, addresses, room_at = len(lately), sum(one.addresses for one in lately), 0
     for one in lately:
         if tests < TESTS_AN_HOUR_MAX and addresses + wanted.addresses <= ADDRESSES_AN_HOUR_MAX:

@@ -14,11 +14,11 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, Endpoint, EndpointState
 
 _RAMP_SECONDS = 10
-"""After a recovery, an endpoint gets 1 attempt at a time, and the limit doubles each second: 2, 4, 8 and so on. After
-this time there is no limit."""
+"""How long the number of concurrent attempts stays limited after a recovery: to 1 at first, then to 2, 4, 8 and so on,
+doubling every second."""
 _SILENCE_SECONDS = 2 * 86_400
-"""After this long without an attempt, a series of failures starts over. This is longer than any pause of a built-in
-policy (a day plus jitter), so an endpoint with waiting deliveries always gets an attempt sooner."""
+"""The time without an attempt after which a series of failures starts over. No built-in retry policy waits that long
+(the longest delay is a day plus jitter), so an endpoint with waiting deliveries always gets an attempt sooner."""
 
 
 def after_success(circuit: Circuit, now: Instant) -> Circuit:
@@ -48,7 +48,8 @@ def after_uncounted(circuit: Circuit, now: Instant) -> Circuit:
 
 
 def probing(circuit: Circuit, now: Instant, lost_after: Instant) -> Circuit | None:
-    """The circuit with a probe in flight, if one is allowed now: the pause has ended, or the last probe was lost."""
+    """The circuit with a probe in flight; None if no probe is allowed now. A probe is allowed once the pause has ended
+    or the last probe was lost."""
     if circuit.state is CircuitState.CLOSED or circuit.until is None or now < circuit.until:
         return None
     since = _failing_since(circuit, now)
@@ -56,7 +57,7 @@ def probing(circuit: Circuit, now: Instant, lost_after: Instant) -> Circuit | No
 
 
 def allowance(circuit: Circuit | None, now: Instant) -> int | None:
-    """How many attempts the circuit allows at once; None means any number."""
+    """How many attempts the circuit allows at the same time; None means any number."""
     if circuit is None:
         return None
     if circuit.state is not CircuitState.CLOSED:

@@ -52,7 +52,7 @@ MEANINGS: dict[str, Meaning] = {
     Code.RECIPIENT_REFUSED: Meaning(_PERMANENT, blames_endpoint=False),  # unless the transport calls it temporary
     Code.EXPIRED: Meaning(_PERMANENT),
     Code.ENDPOINT_DELETED: Meaning(_PERMANENT),
-    Code.NO_HANDLER: Meaning(_TRANSIENT, blames_endpoint=False),  # another worker may have it during a deployment
+    Code.NO_HANDLER: Meaning(_TRANSIENT, blames_endpoint=False),  # another worker may have the handler
     Code.NO_PLACE: Meaning(_TRANSIENT, blames_endpoint=False),  # other messages used up the capacity
     Code.UNSEALABLE: Meaning(_TRANSIENT, blames_endpoint=False),  # this worker runs with a different secret key
 }
@@ -60,8 +60,8 @@ _UNKNOWN = Meaning(_TRANSIENT)
 """The meaning of a code that a handler or a code map has added."""
 
 _GONE = 410
-"""Only this status disables the endpoint. If a handler raises `Permanent("GONE")`, or a code map yields it, only the
-subject of one event is gone, such as an account or a document."""
+"""Only this HTTP status disables the endpoint. If the code GONE comes from a handler (`Permanent("GONE")`) or a code
+map, only the subject of one event, such as an account or a document, is gone."""
 _STATUS_CODES: dict[int, str] = {
     400: Code.INVALID_FORMAT,
     401: Code.AUTH_FAILED,
@@ -102,7 +102,7 @@ def lost_worker(claim: Claim, now: Instant) -> Outcome:
 
 
 def without_attempt(claim: Claim, code: str, reason: str, now: Instant) -> Outcome:
-    """The outcome of a claim that is not attempted: it expired, or its endpoint was deleted."""
+    """The outcome of a claimed delivery that is not attempted, because it expired or its endpoint was deleted."""
     return Outcome(
         reply=no_reply(claim, now, now),
         category=_PERMANENT,
@@ -113,7 +113,8 @@ def without_attempt(claim: Claim, code: str, reason: str, now: Instant) -> Outco
 
 
 def no_reply(claim: Claim, started_at: Instant, now: Instant, failure: Failure | None = None) -> Reply:
-    """The reply of an attempt that got no response or was never made. Only its correlation header is known."""
+    """The reply of an attempt that got no response or was never made. It records only the correlation header of the
+    request."""
     header_line = claim.correlation_line.encode()
     return Reply(started_at=started_at, finished_at=now, request_headers=header_line, failure=failure)
 
@@ -121,7 +122,7 @@ def no_reply(claim: Claim, started_at: Instant, now: Instant, failure: Failure |
 def _classify_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Outcome:
     code = endpoint.code_map.get(failure.code, failure.code)
     meaning = MEANINGS.get(code, _UNKNOWN)
-    # A category that the transport or handler stated counts, unless a code map has replaced the code by a built-in one.
+    # Use the category that the transport or handler stated, unless a code map replaced the code with a built-in code.
     stated = failure.category if code == failure.code or code not in MEANINGS else None
     return Outcome(
         reply=reply,
@@ -188,8 +189,8 @@ def retry_after(headers: bytes, now: Instant) -> float | None:
 
 
 def header(block: bytes, name: bytes) -> str | None:
-    """The value of a header in a raw block. If it occurs several times, the last one counts, because the headers of the
-    final response come last."""
+    """The value of a header in a raw block of headers. If it occurs several times, the last one counts, because the
+    headers of the final response come last."""
     lowered = block.lower()
     at = lowered.rfind(b"\n" + name + b":")
     if at < 0:

@@ -1,10 +1,11 @@
 """Shares the slots of a worker, so that neither a flood of events nor a hanging receiver can take all of them.
 
-The rule: an organization may hold as many slots as remain free. A single organization gets half of all slots, two get a
-third each, and n get 1/(n + 1) each. The remaining share is free for the next organization, which need not wait for an
-attempt to end. If attempts hang, every new organization halves the free slots. So the last eighth of all slots is
-reserved for organizations that hold none, one slot each. Endpoints share the slots of their organization in the same
-way: the last quarter is for endpoints that hold none.
+The rule is that an organization may hold at most as many slots as remain free. So a single organization gets half of
+all slots, two get a third each, and n get 1/(n + 1) each. The remaining share is free for the next organization, which
+need not wait for an attempt to end. As long as attempts hang, each additional organization halves the number of free
+slots. The last eighth of all slots is therefore reserved for organizations that hold no slot, and each of them gets
+only one. Endpoints share the slots of their organization in the same way: the last quarter of these is reserved for
+endpoints that hold none.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from doorstep.clock import Instant
 from doorstep.model.record import Record
 
 _Queue = list[tuple[int, Instant, UUID, int]]
-"""The endpoints of an organization that need slots, as (slots held, waiting since, id, limit). It is a heap: the
+"""The endpoints of an organization that need slots, each as (slots held, waiting since, id, limit). It is a heap: the
 endpoint with the fewest slots comes first."""
 
 
@@ -30,9 +31,9 @@ class Demand(Record, frozen=True):
     due_at: Instant
     """When its first waiting delivery is (or was) due."""
     busy: int
-    """Slots it holds now."""
+    """The number of slots that the endpoint holds now."""
     busy_max: int
-    """Its own limit on this worker, from its settings and its circuit."""
+    """The endpoint's slot limit on this worker, which depends on its settings and its circuit."""
 
 
 def shares(demands: Sequence[Demand], slots: int, busy: Mapping[UUID, int]) -> dict[UUID, int]:
@@ -71,7 +72,7 @@ def _queues(demands: Sequence[Demand]) -> dict[UUID, _Queue]:
 
 
 def _may_grow(org_held: int, endpoint_held: int, left: int, slots: int) -> bool:
-    """Whether an organization may have one more slot, for an endpoint that holds `endpoint_held`."""
+    """Whether an organization may have one more slot, for an endpoint that holds `endpoint_held` slots."""
     if org_held == 0:
         return left > 0
     if left <= slots // 8:
@@ -90,12 +91,12 @@ def _take_turn(queue: _Queue) -> UUID:
 
 
 def byte_shares(orgs: Sequence[UUID], held: Mapping[UUID, int], bytes_max: int, one_max: int) -> list[int]:
-    """How many bytes of payload each claim may take; 0 means no claim. `orgs` has the organization of each claim.
+    """How many bytes of payload each claim may take; 0 means no claim. `orgs` lists the organization of each claim.
 
-    All organizations together may hold `bytes_max`, and `held` is what each of them holds now. A claim ends with the
-    delivery that uses up its bytes, so it may exceed its share by up to `one_max`; the shares allow for that. The rule
-    is the same as for slots: an organization gets nothing while it holds at least as much as is left. An organization
-    that holds nothing always gets one delivery.
+    All organizations together may hold `bytes_max` bytes, and `held` is the number of bytes that each of them holds
+    now. A claim ends with the delivery that uses up its bytes, so it may exceed its share by up to `one_max`; the
+    shares allow for that. The rule is the same as for slots: an organization gets nothing while it holds at least as
+    much as is left. An organization that holds no bytes can always claim at least one delivery.
     """
     left = bytes_max - sum(held.values())
     fitting = min(len(orgs), max(left, 0) // (2 * one_max))

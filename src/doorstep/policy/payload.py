@@ -1,7 +1,7 @@
 """Which payloads are accepted: JSON that every store, receiver and log viewer reads in the same way.
 
-The bytes are never changed. The checks work on bytes, because parsing would hide problems for the next parser: a lone
-surrogate, a number of 5,000 digits, or nesting that overflows its stack.
+The bytes are never changed. The checks work on bytes, because our parser may accept input that breaks the receiver's
+parser, such as a lone surrogate, a number of 5,000 digits, or nesting that overflows the stack.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from doorstep.errors import InvalidInput
 
 DEPTH_MAX = 64
 DIGITS_MAX = 400
-"""Enough for every float and any reasonable integer; Python itself rejects integers of more than 4,300 digits."""
+"""The maximum number of digits in a number: enough for every float and any reasonable integer. Python itself rejects
+integers of more than 4,300 digits."""
 
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _LONG_NUMBER = re.compile(rb"[0-9.]{%d}" % (DIGITS_MAX + 1))
@@ -45,8 +46,8 @@ def _check_syntax(payload: bytes, field: str) -> None:
 def _check_shape(payload: bytes, field: str) -> None:
     """Check the nesting depth and the length of numbers.
 
-    Brackets and digits in strings do not count, but strings are removed only if a quick check finds a possible
-    violation.
+    Brackets and digits in strings do not count. To save time, strings are removed only if a quick check finds a
+    possible violation.
     """
     may_be_deep = payload.count(b"[") + payload.count(b"{") > DEPTH_MAX
     if not may_be_deep and not _LONG_NUMBER.search(payload):

@@ -1,4 +1,4 @@
-"""Reports: figures by minute or hour, in equal steps of time, and the rates and quantiles computed from them.
+"""Reports: figures per minute or hour, in equal steps of time, and the rates and quantiles computed from them.
 
 Figures are stored only for minutes in which something happened. An axis has an entry for every step, so that charts
 need not handle gaps.
@@ -52,8 +52,8 @@ WINDOWS: dict[str, Window] = {
 }
 _NOTHING = Figures()
 Columns = Mapping[str, list[int]]
-"""The values of each figure by its name, one value per step. For a day, this takes half as long as creating a Figures
-object for each minute."""
+"""For each figure, by its name, a list with one value per step. For a day, creating these lists takes half as long as
+creating a Figures object for each minute."""
 
 
 def on_axis(axis: Axis, points: Iterable[Point]) -> list[Figures]:
@@ -73,7 +73,7 @@ def columns(axis: Axis, points: Iterable[Point]) -> Columns:
 
 
 def coarser(steps: Columns, together: int) -> Columns:
-    """Combine every `together` consecutive steps into one by adding up their figures."""
+    """Combine each group of `together` consecutive steps into one step by adding up their figures."""
     if together == 1:
         return steps
     starts = range(0, len(next(iter(steps.values()))), together)
@@ -88,8 +88,8 @@ def added_up(steps: Columns) -> Figures:
 def levels(level: int, changes: Sequence[int]) -> list[int]:
     """The level at the end of each step, given the current `level`.
 
-    Never below zero. If something happens between the query for the level and the query for the changes, the difference
-    may be negative.
+    A level is never below zero. A negative difference counts as zero; it can occur if something happens between the
+    query for the level and the query for the changes.
     """
     later = accumulate(reversed(changes[1:]), initial=0)
     return [level - change if level > change else 0 for change in later][::-1]
@@ -130,11 +130,11 @@ Edges = tuple[float, float]
 
 
 def quantile(q: float, counts: Sequence[int], bounds: tuple[float, ...] = TTD_SECONDS) -> float | None:
-    """The value below which a share `q` of the counted values lies; None without values.
+    """The value below which a share `q` of the counted values lies; None if there are no values.
 
     `counts` has one bucket for each upper bound and one for larger values. The counts are not cumulative. Values are
     assumed to be evenly distributed within their bucket; the first bucket starts at 0. The last bucket has no upper
-    bound, so its lower bound is returned for values in it.
+    bound, so if the quantile lies in it, its lower bound is returned.
     """
     return _value(q, list(accumulate(counts)), _edges(bounds))
 
@@ -170,8 +170,8 @@ def _value(q: float, upto: Sequence[int], edges: Sequence[Edges]) -> float | Non
 
 BUDGET_WINDOW: Instant = 30 * DAY
 BURN_WINDOWS: dict[str, Instant] = {"1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
-"""The windows for burn rates. A high rate over an hour calls for a page, over six hours for a look, and over three days
-for planned work."""
+"""The windows for burn rates. A high rate over one hour calls for immediate action, over six hours for a closer look,
+and over three days for planned work."""
 BURN_FIGURES = ("succeeded", "dead")
 BUDGET_FIGURES = (*BURN_FIGURES, *TTD)
 """The figures that are read to compare endpoints with their targets."""
@@ -185,7 +185,7 @@ class SloReport(NamedTuple):
     success_rate: float | None
     p95_seconds: float | None
     slow: bool
-    """More than 5 % of the successful deliveries took longer than the target."""
+    """Whether more than 5 % of the successful deliveries took longer than the target."""
     oldest_seconds: float | None
     """How long the oldest waiting delivery has been waiting."""
     budget_left: float | None
@@ -205,7 +205,8 @@ def slo_of(endpoint: Endpoint, org: Org | None) -> Slo:
 
 
 def against(target: Slo, window: Figures, recent: dict[str, Figures], oldest_seconds: float | None = None) -> SloReport:
-    """Compare the target with the figures of the window and of each burn window, and the oldest waiting delivery."""
+    """Compare the target with the figures of the window and of each burn window, and with the age of the oldest waiting
+    delivery."""
     used, p95 = burn(target, window), time_to_delivery(window, 0.95)
     return SloReport(
         target=target,
@@ -219,8 +220,9 @@ def against(target: Slo, window: Figures, recent: dict[str, Figures], oldest_sec
 
 
 def _is_beyond_measure(figures: Figures) -> bool:
-    """Whether more than 5 % of the times exceed the last bound. Their exact values are unknown, so the 95th percentile
-    is reported as that bound, which may equal the target."""
+    """Whether more than 5 % of the times exceed the last bound. The exact values above this bound are unknown, so the
+    95th percentile is then reported as the bound itself. Because the target may be equal to the bound, comparing the
+    two is not enough."""
     *measured, beyond = figures.ttd
     return beyond > 0.05 * (sum(measured) + beyond)
 

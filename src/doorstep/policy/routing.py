@@ -32,7 +32,8 @@ class RouteTable:
     """
 
     _CACHED_MAX = 10_000
-    """Usually there are few event types. A sender that keeps inventing new ones must not use up the memory."""
+    """The maximum number of cached entries. Usually there are few event types, but a sender that keeps inventing new
+    ones must not use up the memory."""
 
     def __init__(self, endpoints: Collection[Endpoint]) -> None:
         self._by_org: dict[UUID, list[Endpoint]] = defaultdict(list)

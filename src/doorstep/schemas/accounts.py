@@ -61,7 +61,7 @@ class Org(Answer, frozen=True):
 
 
 class NewOrg(Org, frozen=True):
-    """A new organization and its first key, shown only once."""
+    """A new organization and its first key, which is shown only once."""
 
     admin_key: NewKey
 
@@ -81,7 +81,7 @@ class AuditQuery(ListQuery, frozen=True, kw_only=True):
 
 
 class AuditEntry(Answer, frozen=True):
-    """Who did what, when, to which objects, with what result."""
+    """An entry of the audit log: who did what to which objects, when, and with what result."""
 
     at: Time
     actor: str

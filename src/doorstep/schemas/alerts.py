@@ -94,7 +94,7 @@ class AlertRuleIn(Request, frozen=True):
     endpoint_id: UUID | None = None
     enabled: bool | None = None
     threshold: Annotated[float, stated(minimum=0, maximum=1_000_000_000)] | None = None
-    """The rule fires above this value: percent, dead letters, or seconds."""
+    """The rule fires above this value, which is a percentage, a number of dead letters, or seconds."""
     window_seconds: Annotated[float, stated(minimum=60, maximum=86_400)] | None = None
     """`failure_rate`: the time window."""
     minimum: Annotated[int, stated(minimum=1, maximum=1_000_000)] | None = None
@@ -117,7 +117,7 @@ class AlertRule(Answer, frozen=True):
 
 
 class AlertRulePage(CountedListing[AlertRule], frozen=True):
-    """The whole list."""
+    """All alert rules, on one page."""
 
     alert_rules: tuple[AlertRule, ...]
 
@@ -126,8 +126,8 @@ class AlertRulePage(CountedListing[AlertRule], frozen=True):
 
 
 class SilenceIn(Request, frozen=True):
-    """A period in which alerts are listed but nobody is notified. It must end in the future, after `from_at`, and
-    within 366 days."""
+    """A period in which alerts are listed but nobody is notified. It must end in the future, after `from_at`, and no
+    later than 366 days from now."""
 
     until_at: Time
     from_at: Time | None = None
@@ -150,7 +150,7 @@ class Silence(Answer, frozen=True):
 
 
 class SilencePage(CountedListing[Silence], frozen=True):
-    """The whole list."""
+    """All silences, on one page."""
 
     silences: tuple[Silence, ...]
 
@@ -159,7 +159,8 @@ class SilencePage(CountedListing[Silence], frozen=True):
 
 
 class ChannelIn(Request, frozen=True):
-    """Where to send alerts. `email` needs a configured mail server; `apprise` needs the extra of that name."""
+    """Where to send alerts. `email` needs a configured mail server; `apprise` needs the package extra of the same
+    name."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     kind: ChannelKindName
@@ -184,12 +185,14 @@ class Channel(Answer, frozen=True):
     endpoint_ids: tuple[UUID, ...]
     recoveries: bool
     state: Annotated[str, choice("active", "disabled")]
-    """`disabled`: the receiver asked for no more requests, or failed for days. Messages wait until it is resumed."""
+    """`disabled`: the receiver asked to get no more requests, or it has been failing for days. Messages wait until the
+    channel is resumed."""
     state_reason: str
     failures: int
     """The number of consecutive failed attempts."""
     last_delivered_at: Time | None
-    """When a message last reached all its addresses, to the minute; after two days, to the hour."""
+    """When a message last reached all addresses of the channel. Accurate to the minute for two days, then to the
+    hour."""
     last_error: str | None
     """The reason for the last failed attempt to send a message. It is kept for a week."""
     last_failed_at: Time | None
@@ -200,20 +203,20 @@ class Channel(Answer, frozen=True):
 
 
 class NewChannel(Channel, frozen=True):
-    """The response to the creation of a channel. Only this response contains the signing secret of a webhook."""
+    """The response to a request that creates a channel. Only this response contains the signing secret of a webhook."""
 
     secret: str | None
 
 
 class ChannelPage(CountedListing[Channel], frozen=True):
-    """The whole list."""
+    """All channels, on one page."""
 
     channels: tuple[Channel, ...]
 
 
 class TestSent(Answer, frozen=True):
-    """A test message was sent. Read the channel after a moment: `last_test` says whether the message arrived, and
-    `last_error` why not."""
+    """A test message was sent. Read the channel after a moment: `last_test` shows whether the message arrived and, if
+    it did not, `last_error` shows why."""
 
     channel_id: UUID
     message_id: UUID

@@ -44,7 +44,8 @@ class BulkRetryIn(BulkLettersIn, frozen=True):
     """Dead letters to retry: by id, by filter, or explicitly all."""
 
     canary: bool = False
-    """Retry one dead letter of each cause first. The others are retried only if the one of their cause is delivered."""
+    """Retry one dead letter of each cause first. The other dead letters of a cause are retried only if the first one is
+    delivered."""
 
 
 class ReplayIn(Request, frozen=True):
@@ -64,7 +65,7 @@ class ReplayIn(Request, frozen=True):
 
 
 class Canary(Answer, frozen=True):
-    """The dead letter of a cause that is retried first."""
+    """The dead letter that is retried first, to test whether its cause is resolved."""
 
     cause: str
     delivery_id: UUID
@@ -83,7 +84,7 @@ class Bulk(Answer, frozen=True):
     updated_at: Time
     finished_at: Time | None
     endpoint_id: UUID | None
-    """The target of a replay."""
+    """The endpoint to which a replay sends the events."""
     total: int
     total_is_floor: bool
     taken: int
@@ -98,7 +99,7 @@ class Bulk(Answer, frozen=True):
     canaries: tuple[Canary, ...] | None
     note: str
     progress: str
-    """`3/5 succeeded, 2 failed`."""
+    """The progress as text, such as `3/5 succeeded, 2 failed`."""
 
     @property
     def ended(self) -> bool:
@@ -125,4 +126,4 @@ class Preview(Answer, frozen=True):
     count: int
     count_is_floor: bool
     endpoints: tuple[EndpointCount, ...]
-    """Counts only the first 10,000 if there are more."""
+    """The counts by endpoint. If more than 10,000 deliveries are selected, only the first 10,000 are counted."""

@@ -41,14 +41,14 @@ class QueueFilter(Request, frozen=True, kw_only=True):
     event_type: EventTypePattern | None = None
     endpoint_id: UUID | None = None
     older_than_seconds: Age | None = None
-    """Only deliveries that first failed longer ago than this."""
+    """Only deliveries whose first failure is longer ago than this."""
 
 
 class LettersFilter(Request, frozen=True, kw_only=True):
     """Filters of the dead letters."""
 
     status: Annotated[DeadStatus, stated(default="dead")] | UnsetType = UNSET
-    """The default is unset, not `dead`, because a bulk operation requires a non-empty filter."""
+    """The default is unset, not `dead`, because bulk operations also use this filter and reject an empty one."""
     event_type: EventTypePattern | None = None
     endpoint_id: UUID | None = None
     cause: Cause | None = None
@@ -71,7 +71,8 @@ class LettersQuery(LettersFilter, frozen=True, kw_only=True):
 
 
 class LetterRetryIn(Request, frozen=True):
-    """A retry of a dead letter. A payload given here is delivered from now on, instead of the event's payload."""
+    """A retry of a dead letter. If a payload is given, this delivery uses it from now on instead of the event's
+    payload."""
 
     reason: Reason = ""
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b""))
@@ -104,7 +105,7 @@ class Delivery(Answer, frozen=True):
     remark: str | None
     """A sentence about the delivery's state, or about how it ended."""
     held: str | None
-    """A sentence that says why the delivery is not attempted although it may be due; null if it is not held."""
+    """A sentence that explains why the delivery is not attempted although it may be due; null if it is not held."""
 
 
 class QueuedDelivery(Delivery, frozen=True):
@@ -116,7 +117,7 @@ class QueuedDelivery(Delivery, frozen=True):
     error_reason: str | None
     """The reason for the last failure, as a sentence."""
     retry_count: str
-    """Retries used and the maximum: `1 / 3`."""
+    """The number of retries used and the maximum, such as `1 / 3`."""
     first_failed_at: Time | None
 
 
@@ -124,7 +125,7 @@ class DeadLetter(QueuedDelivery, frozen=True):
     """A delivery that failed permanently or has no retries left."""
 
     cause: str | None
-    """Dead letters of one cause have the same endpoint, code and (normalised) message."""
+    """The id of the cause. Dead letters of one cause have the same endpoint, code and (normalised) message."""
 
 
 class RetryQueuePage(CountedListing[QueuedDelivery], frozen=True):
@@ -198,7 +199,7 @@ class AttemptPage(CountedListing[Attempt], frozen=True):
 
 
 class Transition(Answer, frozen=True):
-    """One change of a delivery's state. The first change, its acceptance, has no old state."""
+    """One change of a delivery's state. The first change is the acceptance of the delivery, which has no old state."""
 
     at: Time
     old_state: DeliveryStateName | None

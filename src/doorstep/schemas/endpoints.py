@@ -50,7 +50,8 @@ DISABLE_AFTER_SECONDS = Bounds((60, 365 * 86_400))
 OVERLAP_SECONDS = Bounds((0, 30 * 86_400))
 SUCCESS = Bounds((0.5, 0.99999))
 P95_SECONDS = Bounds((0.001, 259_200))
-"""The maximum is the last bucket of the time to delivery. A longer target could not be checked."""
+"""The maximum is the upper bound of the last finite bucket in the histogram of delivery times. A longer target could
+not be checked."""
 OLDEST_SECONDS = Bounds((1, 30 * 86_400))
 
 Name: TypeAlias = Annotated[str, stated(minLength=1, maxLength=NAME_CHARACTERS_MAX)]
@@ -121,7 +122,7 @@ class DestinationKind(Answer, frozen=True, tag_field="kind"):
 
     @property
     def target(self) -> str:
-        """The text for lists: the first field, or the kind itself if it has no fields."""
+        """The text shown in lists: the value of the first field, or the kind if it has no fields."""
         fields = self.__struct_fields__
         return str(getattr(self, fields[0]) if fields else self.__struct_config__.tag)
 
@@ -208,9 +209,10 @@ class EndpointIn(Request, frozen=True, kw_only=True):
     envelope: bool = False
     """Deliver `{"type", "timestamp", "data"}` with the payload as `data`, instead of the payload alone."""
     batch: bool = False
-    """Its events are batches: `/v1/batches` lists them by status and resubmits them."""
+    """Whether the endpoint's events are batches. With `/v1/batches`, batches can be listed by status and
+    resubmitted."""
     signing: Signing = "v1"
-    """`v1`: HMAC-SHA256 with a shared secret; `v1a`: Ed25519, for which the receiver has the public key."""
+    """`v1` is HMAC-SHA256 with a shared secret; `v1a` is Ed25519, for which the receiver has the public key."""
 
 
 class EndpointPatch(Request, frozen=True, kw_only=True):
@@ -220,7 +222,7 @@ class EndpointPatch(Request, frozen=True, kw_only=True):
     """The name cannot be reset, because it has no default."""
     description: Description | None | UnsetType = UNSET
     destination: DestinationIn | UnsetType = UNSET
-    """Replaces the current destination, of any kind. It cannot be reset, because it has no default."""
+    """Replaces the current destination, whatever its kind. It cannot be reset, because it has no default."""
     url: str | None | UnsetType = UNSET
     handler: Name | None | UnsetType = UNSET
     event_types: EventTypes | None | UnsetType = UNSET
@@ -272,7 +274,8 @@ class NewEndpointFields(EndpointFields, total=False):
 
 
 class ChangedFields(EndpointFields, total=False):
-    """The settings to change. None resets a field to its default. A `version` must be the endpoint's newest."""
+    """The settings to change. None resets a field to its default. If `version` is given, it must be the endpoint's
+    newest version."""
 
     name: str
     version: int
@@ -285,7 +288,7 @@ class EndpointsQuery(ListQuery, frozen=True, kw_only=True):
 
 
 class ResumeIn(Request, frozen=True):
-    """How to deliver the backlog: all at once or at a limited rate, optionally without old events."""
+    """How to deliver the backlog: immediately or at a limited rate, optionally without old events."""
 
     drain_per_second: Rate | None = None
     skip_older_than: Time | None = None
@@ -331,7 +334,7 @@ class Endpoint(Answer, frozen=True):
     batch: bool
     signing: Signing
     public_key: str | None
-    """`v1a`: the key with which receivers verify signatures."""
+    """With `v1a`, the public key with which receivers verify signatures; otherwise null."""
     state: EndpointStateName
     state_reason: str
     created_at: Time
@@ -341,8 +344,8 @@ class Endpoint(Answer, frozen=True):
 
 
 class NewEndpoint(Endpoint, frozen=True):
-    """The response to the creation of an endpoint. Only this response contains the signing secret (with `v1a`, the
-    public key)."""
+    """The response to a request that creates an endpoint. Only this response contains the signing secret (with `v1a`,
+    the public key)."""
 
     secret: str
 
@@ -354,8 +357,8 @@ class EndpointPage(Listing[Endpoint], frozen=True):
 
 
 class RotatedSecret(Answer, frozen=True):
-    """The new signing secret (with `v1a`, the public key), shown only once. Requests are signed with the old one too,
-    until it expires."""
+    """The new signing secret (with `v1a`, the public key), shown only once. Until the old secret expires, requests are
+    also signed with it."""
 
     endpoint_id: UUID
     secret: str
@@ -380,7 +383,8 @@ class Circuit(Answer, frozen=True):
     """Consecutive failures so far."""
     failing_since: Time | None
     until: Time | None
-    """If open: when one delivery may be attempted as a probe. If half-open: when the probe counts as lost."""
+    """If open, the time from which one delivery may be attempted as a probe. If half-open, the time from which the
+    probe counts as lost."""
     history: tuple[CircuitChange, ...]
 
 
@@ -421,7 +425,7 @@ class Input(NamedTuple):
     metavar: str = ""
     help: str = ""
     shown: bool = False
-    """Whether the console page of the endpoint shows the value, if there is one."""
+    """Whether the endpoint's page in the console shows the value, provided that the endpoint has one."""
 
     @property
     def field(self) -> str:
@@ -434,9 +438,10 @@ REQUESTS, BREAKER, TARGET = "Requests", "Circuit breaker", "Target"
 INPUTS = (
     Input("name", "line", IDENTITY, "Name", "Its name in lists, alerts and the audit log.", "shop"),
     Input("description", "text", IDENTITY, "Description", "What it is for, and whom to ask about it.",
-          option="--description", metavar="TEXT", help="What it is for, and whom to ask about it.", shown=True),
+          option="--description", metavar="TEXT", help="The purpose of the endpoint, and whom to ask about it.",
+          shown=True),
     Input("destination", "destination", IDENTITY, "Reached by", option="--destination", metavar="KIND|JSON",
-          help="Where events go, if not to a URL or handler: a kind, or JSON with its fields."),
+          help="The destination, if not a URL or handler: its kind, or JSON with its fields."),
     Input("url", "line", IDENTITY, "URL",
           "Must be https, unless the operator of this installation allows plain http.",
           "https://example.com/hooks"),
@@ -457,7 +462,7 @@ INPUTS = (
           "One per line: order.* = quick, or order.paid = 5s, 1m; jitter 20%; deadline 1d", "order.paid = quick"),
     Input("timeout_seconds", "span", REQUESTS, "Timeout of one attempt",
           "From the first packet to the last byte of the response.", option="--timeout", metavar="SPAN",
-          help="The timeout of one attempt: 10s"),
+          help="The timeout of one attempt, such as 10s."),
     Input("concurrency_max", "whole", REQUESTS, "Concurrent attempts", "Across all workers.", "unlimited",
           option="--concurrency", metavar="N", help="The maximum number of concurrent attempts."),
     Input("rate_per_second", "number", REQUESTS, "Attempts per second", "Across all workers.", "unlimited",
@@ -469,22 +474,23 @@ INPUTS = (
           "Codes or HTTP statuses, one per line; * retries everything.", "404", option="--retry-on",
           metavar="CODE", help="Retry this code or status although it is permanent; * means all."),
     Input("give_up_on", "lines", BY_CODE, "Never retry",
-          "Codes or HTTP statuses that make a delivery a dead letter at once.", "RATE_LIMIT", option="--give-up-on",
-          metavar="CODE", help="Do not retry this code or status although it is transient."),
+          "Codes or HTTP statuses that make a delivery a dead letter without a retry.", "RATE_LIMIT",
+          option="--give-up-on", metavar="CODE", help="Do not retry this code or status although it is transient."),
     Input("code_map", "pairs", BY_CODE, "The receiver’s own codes", "What each code means, one per line.",
           "E17 = RATE_LIMIT", option="--code", metavar="THEIRS=OURS",
-          help="The meaning of one of the receiver's own codes; repeatable."),
+          help="What a receiver-specific code means; repeatable."),
     Input("circuit.failures_max", "whole", BREAKER, "Consecutive failures until it opens", placeholder="5",
           option="--circuit-failures", metavar="N", help="Open its circuit after this many consecutive failures."),
     Input("circuit.open_seconds", "span", BREAKER, "Stays open for",
-          "Then one probe is sent; if it fails, the circuit opens again.", "5m", option="--circuit-open", metavar="SPAN",
-          help="How long the circuit stays open: 5m"),
+          "Then one probe is sent; if it fails, the circuit opens again.", "5m", option="--circuit-open",
+          metavar="SPAN", help="How long the circuit stays open, such as 5m."),
     Input("circuit.disable_after_seconds", "span", BREAKER, "Disabled after",
           "After this time without a single success. Deliveries are then held, not lost.", "5d"),
     Input("slo.success", "percent", TARGET, "Successful deliveries, in percent",
           "If all three are empty, the target of the organization applies.", "99", option="--slo",
           metavar="SHARE,SPAN[,SPAN]",
-          help="Its target: success rate, time in which 95 % arrive, maximum age of waiting deliveries: 99.9%,30s,1h"),
+          help="The target, such as 99.9%,30s,1h: success rate, time in which 95 % arrive, maximum age of waiting "
+               "deliveries."),
     Input("slo.p95_seconds", "span", TARGET, "95% arrive within", placeholder="1m"),
     Input("slo.oldest_seconds", "span", TARGET, "Maximum age of waiting deliveries", placeholder="1h"),
     Input("envelope", "tick", REQUESTS, "Wrap the payload in an envelope",

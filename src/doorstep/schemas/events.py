@@ -45,7 +45,7 @@ class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     event_type: EventType
     payload: msgspec.Raw
     endpoint_ids: Annotated[tuple[UUID, ...], stated(minItems=1)] | None = None
-    """Deliver only to these endpoints; if omitted, to all whose event types match."""
+    """Deliver only to these endpoints; if omitted, to all endpoints whose event types match."""
     deliver_at: Time | None = None
     """Do not deliver before this time."""
     expires_at: Time | None = None
@@ -55,7 +55,8 @@ class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     ordering_key: Key | None = None
     """Events with the same key reach each endpoint in the order of their acceptance."""
     idempotency_key: Key | None = None
-    """A repeated event with the same key is stored once. For a single event, use this or the header Idempotency-Key."""
+    """An event that is sent again with the same key is not stored again. For a single event, you can use the header
+    Idempotency-Key instead."""
 
 
 Events: TypeAlias = Annotated[list[EventIn], stated(minItems=1, maxItems=BATCH_MAX)]
@@ -108,8 +109,9 @@ class Receipt(Answer, frozen=True):
     created_at: Time
     deliveries: int
     verdict: Literal["accepted", "repeated", "conflict"]
-    """`repeated`: the idempotency key was used before for the same event, so nothing new was stored. `conflict`: it was
-    used for another event, so this one was not stored (only in a batch, whose other events were stored)."""
+    """`repeated`: the idempotency key was used before for the same event, so nothing new was stored. `conflict`: the
+    key was used before for another event, so this event was not stored. `conflict` occurs only if several events are
+    sent in one request; the other events were stored."""
 
 
 class Receipts(Answer, frozen=True):
@@ -170,7 +172,7 @@ class Event(EventStatus, frozen=True):
     """An event in full, with its status and deliveries."""
 
     refusal: str | None
-    """Why the event was rejected in the outbox and cannot be accepted as it is; null for all other events."""
+    """Why the event was rejected in the outbox; null if it was not rejected."""
     event_type: str
     created_at: Time
     correlation_id: str
@@ -199,7 +201,7 @@ class Acknowledged(Answer, frozen=True):
 
 
 class Refused(Answer, frozen=True):
-    """A delivery that was not changed, with its state, which is null if the delivery no longer exists."""
+    """A delivery that was not changed. Its state is null if the delivery no longer exists."""
 
     delivery_id: UUID
     state: DeliveryStateName | None
@@ -253,7 +255,7 @@ class Batch(Answer, frozen=True):
     last_attempt_at: Time | None
     next_retry_at: Time | None
     settled_at: Time | None
-    """When it was confirmed or failed."""
+    """When the batch was confirmed or failed."""
     error_code: str | None
     error_reason: str | None
 
@@ -275,7 +277,8 @@ class Submission(Answer, frozen=True):
     """The stored part of the carrier's response."""
     next_retry_at: Time | None
     late: bool
-    """Whether the result arrived after the lease had ended. It changed nothing, but the carrier may have the batch."""
+    """Whether the result arrived after the lease had ended. A late result changes nothing, but the carrier may have
+    received the batch."""
 
 
 class SubmissionPage(CountedListing[Submission], frozen=True):

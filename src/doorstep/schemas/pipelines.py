@@ -25,7 +25,8 @@ class EntitiesQuery(ListQuery, frozen=True, kw_only=True):
     """Filters of the entities of a pipeline."""
 
     status: str | None = None
-    """Only entities with this status; `archived` (or its name in the pipeline) returns the archived ones."""
+    """Only entities with this status. To select archived entities, give the pipeline's name for that status, by default
+    `archived`."""
     archived: bool = False
     """Include archived entities."""
 
@@ -48,7 +49,7 @@ class Pipeline(Answer, frozen=True):
 
     name: str
     statuses: tuple[str, ...]
-    """The statuses of a successful entity in order, then those of failures."""
+    """The statuses that a successful entity passes through, in order, then the statuses for failures."""
     gates: tuple[str, ...]
     """The statuses in which an entity waits for approval or rejection."""
     retryable: tuple[str, ...]
@@ -69,11 +70,11 @@ class Entity(Answer, frozen=True):
     data: AnyObject
     """The entity's data, as the program stored it."""
     error_reason: str | None
-    """Why its last stage failed, as a sentence."""
+    """Why the entity's last stage failed, as a sentence."""
     metadata: AnyObject
-    """`error` has the technical details of the last failure: category, code, attempts and event id."""
+    """`error` contains the technical details of the last failure: category, code, attempts and event id."""
     event_id: UUID | None
-    """The event of its current stage."""
+    """The event of the entity's current stage."""
     created_at: Time
     changed_at: Time
 

@@ -11,7 +11,8 @@ import msgspec
 T = TypeVar("T")
 
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
-"""In JSON, ISO 8601; responses always use UTC with microseconds and a Z. In Python, an aware datetime."""
+"""In JSON, text in ISO 8601 format; responses always use UTC with microseconds and a Z. In Python, an aware
+datetime."""
 Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=500)]
 """The reason for an action, in the words of its actor; kept in the audit log."""
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=200)]
@@ -21,7 +22,7 @@ EventTypePattern: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 def choice(*values: str) -> Any:
-    """Meta for a text in a response that has one of these values.
+    """A msgspec Meta for a text field of a response. The value of the field is one of `values`.
 
     Clients accept other values too, so that an old client can read the responses of a newer server.
     """
@@ -29,7 +30,8 @@ def choice(*values: str) -> Any:
 
 
 def stated(**rules: Any) -> Any:
-    """Meta for rules that the OpenAPI document states and the engine, not msgspec, enforces for all callers.
+    """A msgspec Meta for rules that are stated in the OpenAPI document. The engine, not msgspec, enforces them for all
+    callers.
 
     The fuzz tests fail if the stated rules are stricter or looser than the enforced ones.
     """
@@ -45,11 +47,12 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The query parameters of a request. An unknown one is an error: ignoring it would silently widen the result."""
+    """The query parameters of a request. An unknown parameter is an error, because ignoring it would silently widen the
+    result."""
 
 
 class ListQuery(Query, frozen=True, kw_only=True):
-    """The parameters of every list."""
+    """The parameters that every list accepts."""
 
     limit: Limit = 50
     cursor: Cursor | None = None
@@ -57,7 +60,8 @@ class ListQuery(Query, frozen=True, kw_only=True):
 
 
 class Pagination(Answer, frozen=True):
-    """`cursor` requests the next page. A page may be short, even empty, and still have a next one."""
+    """`cursor` requests the next page. A page may have fewer items than `limit`, or even none, although another page
+    follows."""
 
     limit: int
     cursor: str | None

@@ -19,7 +19,7 @@ from doorstep.schemas.shape import (
 
 Range: TypeAlias = Literal["1h", "6h", "24h", "7d", "30d"]
 Share: TypeAlias = float
-"""From 0 to 1."""
+"""A share from 0 to 1."""
 
 
 class StatsQuery(Query, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class StatsQuery(Query, frozen=True, kw_only=True):
     range: Range | None = None
     """If given, the response has a `report` on this time range."""
     endpoint_id: UUID | None = None
-    """Limits `report` to this endpoint; without a `range`, it covers the last 24 hours."""
+    """Limits `report` to this endpoint; without a `range`, the report covers the last 24 hours."""
 
 
 class HealthQuery(ListQuery, frozen=True, kw_only=True):
@@ -71,12 +71,12 @@ class RetriesUsed(Figures, frozen=True):
     """The number of deliveries that had used this many retries when their last attempt ended."""
 
     retries: int
-    """The number of retries. In the last entry of the list, this number or more."""
+    """The number of retries. The last entry of the list also counts deliveries with more retries."""
     deliveries: int
 
 
 class TimeBucket(Figures, frozen=True):
-    """The number of deliveries that took at most this long, but longer than the previous bucket."""
+    """The number of deliveries that took at most `seconds`, but more than the previous bucket's bound."""
 
     seconds: float | None
     """The upper bound; null for the last bucket, which has none."""
@@ -132,7 +132,7 @@ class AttemptSeries(Figures, frozen=True):
 
 
 class TimeSeries(Figures, frozen=True):
-    """Times to delivery in seconds; null for steps in which nothing was delivered."""
+    """The time to delivery in seconds; null for intervals in which nothing was delivered."""
 
     p50: tuple[float | None, ...]
     p95: tuple[float | None, ...]
@@ -140,8 +140,8 @@ class TimeSeries(Figures, frozen=True):
 
 
 class Series(Answer, frozen=True):
-    """One number for each step, oldest first. With `endpoint_id`, `events` and `statuses` are null, because an event may
-    go to several endpoints."""
+    """The figures of each step, oldest step first. With `endpoint_id`, `events` and `statuses` are null, because an
+    event may go to several endpoints."""
 
     events: EventSeries | None
     statuses: StatusSeries | None
@@ -158,7 +158,7 @@ class Series(Answer, frozen=True):
 
 
 class Report(Answer, frozen=True):
-    """A time range in equal steps: the first begins at `since`, the last is still running."""
+    """A time range in equal steps. The first step begins at `since`; the last step is still running."""
 
     range: Range
     since: Time
@@ -191,7 +191,7 @@ class Stats(Answer, frozen=True):
     events: EventStats
     floors: tuple[str, ...]
     oldest_due_at: Time | None
-    """When the oldest due delivery that is not held became due."""
+    """The earliest due time among the deliveries that are due now. Held deliveries do not count."""
     report: Report | None = None
     """The report on the requested range. It is exact, regardless of how much is stored."""
 
@@ -211,8 +211,8 @@ class EndpointHealth(Answer, frozen=True):
     queue_depth: int
     dead_letters: int
     waiting_since: Time | None
-    """Since when the oldest waiting delivery has been waiting: its acceptance, or its `deliver_at`. Exact for up to 500
-    waiting deliveries."""
+    """When the oldest waiting delivery began to wait: the time of its acceptance, or its `deliver_at`. This is exact for
+    up to 500 waiting deliveries."""
 
 
 class EndpointHealthPage(Listing[EndpointHealth], frozen=True):
@@ -225,7 +225,7 @@ class EndpointHealthPage(Listing[EndpointHealth], frozen=True):
 
 
 class Burn(Figures, frozen=True):
-    """How fast the error budget is used up: at 1 it lasts exactly 30 days. Null if no delivery ended."""
+    """How fast the error budget is used up: at a rate of 1, it lasts exactly 30 days. Null if no delivery ended."""
 
     one_hour: float | None
     six_hours: float | None
@@ -242,13 +242,13 @@ class EndpointSlo(Answer, frozen=True):
     success_rate: Share | None
     p95_seconds: float | None
     oldest_seconds: float | None
-    """How long the oldest waiting delivery has been waiting; null if none is."""
+    """How long the oldest waiting delivery has been waiting; null if no delivery is waiting."""
     budget_left: float | None
     """The remaining share of the error budget; negative if more deliveries failed than the target allows."""
     burn: Burn
     waiting_since: Time | None
-    """Since when the oldest waiting delivery has been waiting: its acceptance, or its `deliver_at`. Exact for up to 500
-    waiting deliveries."""
+    """When the oldest waiting delivery began to wait: the time of its acceptance, or its `deliver_at`. This is exact for
+    up to 500 waiting deliveries."""
 
 
 class EndpointSloPage(Listing[EndpointSlo], frozen=True):
@@ -258,10 +258,10 @@ class EndpointSloPage(Listing[EndpointSlo], frozen=True):
 
 
 class Worker(Answer, frozen=True):
-    """A process that delivers. The values are as of its last heartbeat; it sends one every 10 seconds."""
+    """A process that delivers events. The values are from its last heartbeat; it sends one every 10 seconds."""
 
     name: str
-    """The name that also appears in the attempt log and in the logs. Each start of a process creates a new name."""
+    """The worker's name in the attempt log and in the logs. Each time a process starts, it gets a new name."""
     state: Annotated[str, choice("alive", "lost")]
     """`lost`: no heartbeat for more than 35 seconds. The worker's deliveries are due again when their leases end."""
     host: str
@@ -270,12 +270,13 @@ class Worker(Answer, frozen=True):
     started_at: Time
     seen_at: Time
     places: int
-    """The maximum number of attempts it runs at once."""
+    """The maximum number of attempts that it runs concurrently."""
     places_in_use: int
     handlers: tuple[str, ...]
     """The Python handlers that it can run."""
     tasks: tuple[str, ...]
-    """The singleton tasks that it performed in the last 90 seconds."""
+    """The tasks that this worker performed in the last 90 seconds, out of those that only one process runs at a
+    time."""
 
 
 class WorkerPage(CountedListing[Worker], frozen=True):

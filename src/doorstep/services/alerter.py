@@ -1,7 +1,8 @@
 """The Alerter: turns incidents into alerts and messages, in one process at a time.
 
-It looks for incidents once a second, which is one index lookup. A fact emitted in this process wakes it at once. It
-acquires its lock only when there is something to do, so an idle installation writes nothing.
+It looks for incidents once a second, which takes one index lookup. A fact that accompanies an incident immediately
+wakes the alerter of the same process. The alerter acquires its lock only when there is something to do, so an idle
+installation writes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from doorstep.stores.store import Retention, Store, Task, Topic
 from doorstep.telemetry.facts import CircuitTransition, DeliveryTransition, EndpointDisabled, Fact, StatusTransition
 
 LEASE_SECONDS = 15.0
-"""How long other processes wait before they take over from one that was killed. On PostgreSQL they notice sooner."""
+"""The time after which another process takes over if the current one is killed. On PostgreSQL, other processes notice
+the failure sooner."""
 POLL_SECONDS = 1.0
 REVIEW_SECONDS = 5.0
 """How often open alerts, failure rates and late deliveries are measured again."""
@@ -46,14 +48,14 @@ class Alerter:
         self.wake = asyncio.Event()
 
     def on_facts(self, facts: Sequence[Fact]) -> None:
-        """A telemetry subscriber. Facts that come with an incident wake the alerter."""
+        """A telemetry subscriber. Facts that accompany an incident wake the alerter."""
         if _include_incident(facts):
             self.wake.set()
 
     async def run_once(self) -> float | None:
         """Process one batch of incidents for each organization, then review and clean if that is due.
 
-        The review and the cleanup happen even if processing fails or incidents keep coming. Otherwise one organization
+        The review and the cleanup happen even if processing fails or incidents keep coming. Otherwise, one organization
         could delay the recovery notices of all others.
         """
         active = await self._store.any_waiting(Topic.INCIDENTS) and await self._acquire()
@@ -78,10 +80,11 @@ class Alerter:
             await self._evaluator.review(found)
 
     async def _load_if_new(self) -> None:
-        """Load every endpoint with recent dead letters after taking over, because the predecessor may have been killed.
+        """Load every endpoint with recent dead letters after taking over, because the previous alerter may have been
+        killed.
 
-        This must happen before incidents are processed: the organization's failure rate leaves out deleted endpoints,
-        but only those that have been loaded. It takes one query.
+        This must happen before incidents are processed, because a deleted endpoint is left out of the organization's
+        failure rate only if it has been loaded. It takes one query.
         """
         if self._is_new:
             await self._evaluator.load_failing()
@@ -104,8 +107,8 @@ class Alerter:
 
 
 def _include_incident(facts: Sequence[Fact]) -> bool:
-    """Whether any of these facts comes with an incident. Each delivery emits four transitions, so they are checked in
-    bulk, which takes 0.05 µs each."""
+    """Whether any of these facts accompanies an incident. Each delivery emits four transitions, so transitions are
+    checked in bulk, which takes 0.05 µs per transition."""
     states = {fact.new_state for fact in facts if type(fact) is DeliveryTransition}
     return DeliveryState.DEAD in states or any(_is_incident(fact) for fact in facts if type(fact) not in _FREQUENT)
 

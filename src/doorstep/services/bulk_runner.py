@@ -15,8 +15,8 @@ _IDLE_SECONDS = 1.0
 """How often to look for operations that were created in another process."""
 
 _Turn = tuple[Instant, BulkState]
-"""When to take the next step, and the state of the operation when that was decided. If the state has changed, the next
-step is taken at once."""
+"""The time of the next step, and the state that the operation had when this time was set. If the state has changed
+since then, the next step is taken immediately."""
 
 
 class BulkRunner:
@@ -30,7 +30,8 @@ class BulkRunner:
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """Take one step of each operation that is due. A failed step is retried and does not hold up the others."""
+        """Take one step of each operation whose next step is due. A failed step is retried and does not hold up the
+        others."""
         started_at = self._clock.now()
         bulks = await self._store.find(None, LiveBulks())
         self._turns = {bulk.bulk_id: self._turns[bulk.bulk_id] for bulk in bulks if bulk.bulk_id in self._turns}
@@ -45,7 +46,8 @@ class BulkRunner:
             self._turns[bulk.bulk_id] = self._clock.now() + seconds(delay), bulk.state
 
     def _delay(self, started_at: Instant) -> float:
-        """The delay until the next turn, but at least half as long as this round took, up to a second."""
+        """The delay until the next step is due. It is at least half as long as this round took, and at most a
+        second."""
         now = self._clock.now()
         next_at = min((due_at for due_at, _ in self._turns.values()), default=now + seconds(_IDLE_SECONDS))
         return min(max(next_at - now, (now - started_at) / 2) / SECOND, _IDLE_SECONDS)

@@ -1,5 +1,5 @@
 """How processes that share a store coordinate: heartbeats show that a process is alive, and locks ensure that only one
-process at a time runs a task. Deliveries depend on neither, because each has its own lease."""
+process at a time runs a task. Deliveries depend on neither, because each delivery has its own lease."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from doorstep.stores.store import Delete, Put, Retention, Store, Task
 from doorstep.telemetry.metrics import Load
 
 _RECENTLY: Instant = 90 * SECOND
-"""A task is shown with the worker that held its lock within this time. Most tasks take only moments, and the least
-frequent one runs once a minute."""
+"""How far back a worker's locks count: it is listed with the tasks whose locks it held during this time. Most tasks
+take only moments, and the least frequent task runs once a minute."""
 _FORGET_EVERY: Instant = 600 * SECOND
 _FORGET_BATCH = 500
 
 
 class TaskLock:
-    """A lock on a task that only one process at a time should run. Its lease lets another process take over from one
-    that was killed. It only avoids duplicate work: running the task twice at once does no harm."""
+    """A lock on a task that only one process at a time should run. Its lease lets another process take over if the
+    holder is killed. The lock only avoids duplicate work: if two processes run the task at the same time, no harm is
+    done."""
 
     def __init__(self, store: Store, task: Task, holder: str, clock: Clock, lease_seconds: float) -> None:
         self.task = task
@@ -48,7 +49,8 @@ class TaskLock:
         return self._held_until <= self._clock.now()
 
     async def acquire(self) -> bool:
-        """Take the lock, or renew its lease once half of it is over. False while another process has the lock."""
+        """Take the lock, or renew its lease once half of the lease is over. Returns False while another process has the
+        lock."""
         now = self._clock.now()
         if self._held_until - now <= self._lease // 2:
             until = now + self._lease
@@ -58,17 +60,17 @@ class TaskLock:
         return self.is_held
 
     async def release(self) -> None:
-        """Let another process take the lock at once. Does nothing if the lock is not held."""
+        """Let another process take the lock immediately. Does nothing if the lock is not held."""
         if self.is_held:
             self._held_until = 0
             await self._store.release_lock(self.task, self._holder)
 
 
 class Heartbeat:
-    """Records every few seconds that this process is alive and how busy it is.
+    """Records, every few seconds, that this process is alive and how busy it is.
 
-    A process that stops normally removes its entry. If it is killed, its entry stays, and the old time shows operators
-    that the worker is lost.
+    A process that stops normally removes its entry. If a process is killed, its entry stays, and the age of the last
+    heartbeat shows operators that the worker is lost.
     """
 
     name = "heartbeat"
@@ -83,7 +85,8 @@ class Heartbeat:
         handlers: Collection[str],
         locks: Sequence[TaskLock],
     ) -> None:
-        """Create the Heartbeat when the process starts to deliver: its entry then shows this time as the start."""
+        """Create the Heartbeat when the process starts to deliver, because the entry shows the creation time of the
+        Heartbeat as the start of the process."""
         self._store = store
         self._clock = clock
         self._load = load
@@ -112,7 +115,7 @@ class Heartbeat:
         return HEARTBEAT_SECONDS
 
     async def remove(self) -> None:
-        """Remove this process's entry, because it stops normally and is not lost."""
+        """Remove this process's entry when the process stops normally, so that it does not appear as lost."""
         await self._store.write([Delete(document=self.current())])
 
     def current(self) -> WorkerEntry:

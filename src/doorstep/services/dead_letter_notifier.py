@@ -55,7 +55,7 @@ class DeadLetterNotifier:
         self.wake = asyncio.Event()
 
     def on_facts(self, facts: Sequence[Fact]) -> None:
-        """A telemetry subscriber."""
+        """A telemetry subscriber. Queues the dead letters among the facts."""
         dead = [one for one in facts if isinstance(one, DeliveryTransition) and one.new_state == DeliveryState.DEAD]
         if dead:
             room = max(0, _QUEUE_MAX - len(self._queue))
@@ -93,8 +93,8 @@ class DeadLetterNotifier:
         self._telemetry.note(self._clock.now(), "warning", message)
 
     async def _next(self) -> DeadLetter | None:
-        """The next dead letter, or None if it was deleted. It is taken from the queue first, because the queue may
-        change while this waits for the store. If the store fails, it is put back."""
+        """The next dead letter, or None if it was deleted. It is removed from the queue before the store is read,
+        because the queue may change during the read. If the read fails, it is put back."""
         transition = self._queue.popleft()
         try:
             return await self._dead_letter(transition)
@@ -149,7 +149,7 @@ class DeadLetterNotifier:
         return None
 
     async def _call_in_thread(self, call: Callable[[], object]) -> None:
-        """Call in a thread and wait for the result. If the wait is cancelled, the thread is abandoned."""
+        """Make the call in a thread and wait for its result. If the wait is cancelled, the thread is abandoned."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[object] = loop.create_future()
         job = self._threads.call(lambda: _outcome(call), lambda outcome: _resolve(ended, outcome), loop)

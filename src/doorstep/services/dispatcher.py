@@ -14,7 +14,8 @@ _POLL_SECONDS = 0.5
 _REFRESH_EVERY: Instant = SECOND // 4
 """How often to check whether another process changed an endpoint."""
 _ROUND_PAUSE: Instant = 2 * MILLISECOND
-"""The minimum time between two rounds while attempts are running, so that a busy worker claims hundreds at a time."""
+"""The minimum time between two rounds while attempts are running, so that a busy worker claims hundreds of deliveries
+at a time."""
 _RECLAIM_SECONDS = 0.5
 """How often to look for expired leases. Doorstep promises to retry the work of a lost worker within its lease plus one
 second."""
@@ -45,8 +46,8 @@ class Dispatcher:
         return min(max(0.0, (next_at - self._clock.now()) / SECOND), _POLL_SECONDS)
 
     async def _pause_while_busy(self) -> None:
-        """Wait if the last round was less than `_ROUND_PAUSE` ago and attempts are running. If it was longer ago, as
-        with slow receivers, claim at once."""
+        """Wait if the last round was less than `_ROUND_PAUSE` ago and attempts are running. If it was longer ago, as is
+        usual with slow receivers, claim immediately."""
         pause = self._claimed_at + _ROUND_PAUSE - self._clock.now()
         if self._deliverer.buffer.busy and pause > 0:
             await asyncio.sleep(pause / SECOND)
@@ -61,7 +62,7 @@ class Reclaimer:
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """Settle one batch of expired leases; run again at once until no more are found."""
+        """Settle one batch of attempts whose leases have expired. Runs again immediately until no more are found."""
         if not await self._reclaim():
             return _RECLAIM_SECONDS
         self._wake_dispatcher()

@@ -1,6 +1,7 @@
 """Exports spans and metrics to an OpenTelemetry collector if the OTEL_* variables configure one.
 
-The variables may be meant for other programs, so an invalid value only causes a warning and does not prevent the start.
+The variables may be meant for other programs, so an invalid value only causes a warning and does not keep Doorstep from
+starting.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def begin_tracing(telemetry: Telemetry, warn: Callable[[str], None]) -> SpanExpo
 
 
 async def end_tracing(telemetry: Telemetry, exporter: SpanExporter) -> None:
-    """Stop recording and send the remaining spans, in a thread so that the event loop is not blocked."""
+    """Stop recording and send the remaining spans. They are sent in a thread, so that the event loop is not blocked."""
     telemetry.tracing = None
     await asyncio.to_thread(exporter.close)
 
@@ -73,13 +74,13 @@ class MetricsExporter:
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """Send one snapshot, unless another process is sending them."""
+        """Send one snapshot, unless another process is sending the metrics."""
         if await self.lock.acquire() and (snapshot := await self._sampler.snapshot()) is not None:
             self._warn_once(await asyncio.to_thread(self._exporter.export, snapshot))
         return self._exporter.interval_seconds
 
     async def close(self) -> None:
-        """Close the connection, and let another process take over at once."""
+        """Close the connection, and let another process take over immediately."""
         await asyncio.to_thread(self._exporter.close)
         await self.lock.release()
 

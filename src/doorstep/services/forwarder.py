@@ -1,8 +1,8 @@
 """The Forwarder: accepts the messages in the outbox as events, in the order of posting.
 
-Only one process at a time forwards messages; others would only repeat its work. A hint may arrive before the commit
-that it announces. So after a hint the forwarder polls with short but growing pauses, until it is back at its normal
-interval.
+Only one process at a time forwards messages; other processes would only repeat its work. A hint may arrive before the
+commit that it announces. So after a hint the forwarder polls with short but growing pauses, until it is back at its
+normal interval.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from doorstep.telemetry.redaction import safe_message
 
 POLL_SECONDS = 0.1
 """How often to poll a store that does not report the commits of other programs (PostgreSQL). A poll that finds nothing
-takes 0.17 ms of CPU time here and 0.08 ms in the server, so polling costs a quarter of a percent of a core. With an
-interval of 50 ms, an idle process used more than 2 %."""
+takes 0.17 ms of CPU time in this process and 0.08 ms in the server, so polling costs a quarter of a percent of a core.
+With an interval of 50 ms, an idle process used more than 2 %."""
 NOTICED_POLL_SECONDS = 1.0
 """How often to poll a store that reports such commits, in case a hint was lost."""
 _SOON_SECONDS = 0.001
@@ -38,7 +38,8 @@ _TEMPORARY = (StoreError, Overloaded, OSError, MemoryError)
 """Temporary errors. Any other error is attributed to the message, which would otherwise fail forever and block the
 others."""
 _TRIES = 2
-"""A second try, because an endpoint may be deleted between the check and the acceptance."""
+"""How many times the forwarder tries to accept a message. The second try is needed because an endpoint may be deleted
+between the check and the acceptance."""
 
 
 class Forwarder:
@@ -57,13 +58,13 @@ class Forwarder:
         self.wake = asyncio.Event()
 
     def hint(self) -> None:
-        """Wake the forwarder: this process may have posted a message, which may not be committed yet."""
+        """Wake the forwarder, because this process may have posted a message. The message may not be committed yet."""
         if not self._commits_noticed:
             self._pause_seconds = _SOON_SECONDS
         self.wake.set()
 
     async def run_once(self) -> float | None:
-        """Forward one batch; run again at once until nothing is left."""
+        """Forward one batch. Runs again immediately until nothing is left."""
         if await self.forward():
             self._pause_seconds = _SOON_SECONDS
             return 0.0

@@ -32,9 +32,9 @@ _BATCH_MAX = 500
 _BATCH_PAUSE_SECONDS = 0.05
 """The pause between batches, so that cleaning a backlog takes only a small share of the store's time."""
 _FULL_SCAN_SECONDS = 3_600.0
-"""How often all expired events are scanned. This finds deliveries whose attempt was running when the event expired and
-was then released. Other scans cover only events that expired since the previous scan, because delivered events remain
-stored until their retention is over."""
+"""How often all expired events are scanned. This finds deliveries that were in progress when their event expired and
+that were released afterwards. The other scans cover only events that expired since the previous scan. Otherwise each
+scan would also read the delivered events, which remain stored until their retention is over."""
 
 
 class Cleaner:
@@ -103,8 +103,8 @@ _WINDOW = 500
 _WINDOW_PAUSE_SECONDS = 0.1
 _DECLARE_EVERY: Instant = 3_600 * SECOND
 _UNDECLARED_DAYS_MIN = 30
-"""How long the entities of an undeclared pipeline are kept at least, even if their retention is shorter. A program that
-was off for a while then still finds its unfinished entities."""
+"""The minimum time for which the entities of an undeclared pipeline are kept, even if their retention is shorter. A
+program that was stopped for a while therefore still finds its unfinished entities."""
 
 PipelineKey = tuple[UUID, str]
 """The organization and the name of a pipeline."""
@@ -128,7 +128,8 @@ class EntityCleaner:
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """Process one window of each status that entities may be removed from. Runs again soon while there are more."""
+        """Examine one window of entities in each status from which entities may be removed. Runs again soon while there
+        are more to examine."""
         declared = await self._declare()
         cursors, self._cursors = self._cursors, {}  # drops the cursors of statuses that no entity has any more
         for key, phases in self._cleanable(declared):
@@ -136,8 +137,8 @@ class EntityCleaner:
         return _WINDOW_PAUSE_SECONDS if self._cursors else _CLEAN_SECONDS
 
     async def _declare(self) -> dict[PipelineKey, Instant]:
-        """Record which pipelines this program declares, unless that was done recently. Returns when each pipeline was
-        last declared."""
+        """Record which pipelines this program declares, unless that was done recently. Returns the time at which each
+        pipeline was last declared."""
         found = await self._store.find(None, PipelineDeclarations())
         known = {(one.org_id, one.pipeline): one.declared_at for one in found}
         now = self._clock.now()
@@ -178,8 +179,8 @@ class EntityCleaner:
 
 
 def _is_end(pipeline: Pipeline, status: str) -> bool:
-    """Whether entities in this status may have ended. A status that is no longer declared counts as an end too. Its
-    running and dead entities are still kept, because of their phase."""
+    """Whether entities in this status may have ended. This includes statuses that are no longer declared. Running and
+    dead entities with such a status are kept all the same, because of their phase."""
     return status in (pipeline.plan.last, pipeline.plan.archived) or status not in pipeline.plan.phases
 
 
@@ -237,9 +238,11 @@ class RollupAggregator:
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """Aggregate one batch. If it was full, run again at once, otherwise after the next full minute.
+        """Aggregate one batch. If the batch was full, run again immediately; otherwise, after the end of the current
+        minute.
 
-        Counters that arrive in between wait until then. If clocks differ, counters for past minutes may still arrive.
+        Counters that arrive in the meantime wait until the next run. If the clocks of the processes differ, counters of
+        past minutes may also still arrive.
         """
         now = self._clock.now()
         if await self.lock.acquire():
@@ -259,7 +262,8 @@ _WARN_FROM: Instant = SECOND
 
 
 class ClockSync:
-    """Keeps the clock in line with a store that several machines share. With an embedded store it does nothing."""
+    """Keeps the local clock in sync with the clock of a store that several machines share. With an embedded store, it
+    does nothing."""
 
     name = "clock sync"
 
@@ -270,7 +274,7 @@ class ClockSync:
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """Compare the clocks, and adjust ours if they differ by more than the round trip can explain."""
+        """Compare the clocks, and adjust the local clock if they differ by more than the round trip can explain."""
         if not self._store.features.many_machines:
             return None
         sent_at = self._clock.now()

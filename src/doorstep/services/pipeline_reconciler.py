@@ -3,8 +3,8 @@
 It marks entities as dead if their stage will not be attempted again. It records failures that the stage could not write
 itself (a timeout, a crash, a lost worker). And it archives dead entities that nobody acted on.
 
-Facts report failures in its own process at once. It finds all other failures by scanning the running entities
-regularly, one window at a time.
+It learns of failures in its own process immediately, from facts. It finds all other failures by regularly scanning the
+running entities, one window at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _SCAN_SECONDS = 10.0
 _WINDOW = 500
 _WINDOW_PAUSE_SECONDS = 0.1
 _EVENTS_MAX = 10_000
-"""The most events that are remembered per pipeline. If more deliveries end at once, the scan finds the rest."""
+"""The maximum number of events remembered per pipeline. If more deliveries end in a short time, the scan finds the
+rest."""
 _ENDED = frozenset({DeliveryState.DEAD.value, DeliveryState.CANCELLED.value})
 
 
@@ -54,7 +55,8 @@ class PipelineReconciler:
         self.wake = asyncio.Event()
 
     def on_facts(self, facts: Sequence[Fact]) -> None:
-        """A telemetry subscriber. Remembers events whose delivery ended, or whose failure may be unrecorded."""
+        """A telemetry subscriber. Remembers events whose delivery is dead or cancelled, or has failed in a way that the
+        stage may not have recorded."""
         event_ids = [one.event_id for one in facts if _is_relevant(one, self._stage_endpoints.silent_codes)]
         if event_ids:
             for scan in self._scans:
@@ -98,7 +100,8 @@ class PipelineReconciler:
                     await write_entity(self._store, self._telemetry, write)
 
     async def _write_for(self, plan: Plan, entity: Entity) -> EntityWrite | None:
-        """The write of a failure that the stage could not record itself: dead, or failed and waiting for a retry.
+        """The write that records a failure which the stage could not record itself. The entity becomes dead, or failed
+        with a pending retry.
 
         The entity was read before its deliveries. If an attempt starts in between, it changes the entity, and this
         write has no effect.
@@ -149,8 +152,8 @@ class PipelineReconciler:
 
 
 def _is_relevant(fact: Fact, silent_codes: Collection[str]) -> TypeGuard[DeliveryTransition | DeliveryFailure]:
-    """Whether the entity must be looked up. Most failures are left out: the lookup costs a read, and most stages write
-    their failure themselves."""
+    """Whether the entity must be looked up. Most failures are ignored, because a lookup costs a read and most stages
+    write their failures themselves."""
     if isinstance(fact, DeliveryTransition):
         return fact.new_state in _ENDED
     return isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None and fact.error["code"] in silent_codes
@@ -187,7 +190,7 @@ class StageEndpoints:
         self._version = -1
         self._endpoints: Sequence[Endpoint] = ()
         self.silent_codes: frozenset[str] = _SILENT_CODES
-        """Codes of failures that a stage cannot record itself, including the codes that code maps translate them to."""
+        """Codes of failures that a stage cannot record itself, including the codes by which code maps replace them."""
 
     async def ids(self, org_id: UUID, pipeline: str) -> list[UUID]:
         """The stage endpoints of a pipeline. They are read again only if endpoints have changed."""
@@ -200,7 +203,7 @@ class StageEndpoints:
         return [one.endpoint_id for one in own if (one.handler or "").startswith(f"{pipeline}.")]
 
     async def deliveries(self, entity: Entity) -> list[Delivery]:
-        """The deliveries of the entity's event to stages."""
+        """The deliveries of the entity's event to stage endpoints."""
         if entity.event_id is None:
             return []
         deliveries = await self._store.find(entity.org_id, EventDeliveries(event_id=entity.event_id))
@@ -209,7 +212,7 @@ class StageEndpoints:
 
 
 def _final_failure(deliveries: Sequence[Delivery]) -> StageFailure | None:
-    """Why the stage will not be attempted again; None if it will be."""
+    """Why the stage will not be attempted again; None if it will be attempted again."""
     if any(delivery.state in OPEN_STATES for delivery in deliveries):
         return None
     if not deliveries:
@@ -222,7 +225,7 @@ def _final_failure(deliveries: Sequence[Delivery]) -> StageFailure | None:
 
 
 def _latest_failure(deliveries: Sequence[Delivery]) -> StageFailure | None:
-    """Why the last attempt failed, if the next one is waiting. None if no attempt failed or one is running."""
+    """Why the last attempt failed, if a retry is pending; None if no attempt has failed or an attempt is running."""
     waiting = (one for one in deliveries if one.state is DeliveryState.PENDING and one.code is not None)
     return next(map(_failure_of, waiting), None)
 

@@ -1,8 +1,8 @@
 """The Supervisor: keeps a number of worker processes running, and stops them together.
 
-The workers are separate processes that share only the store, so a crash of one does not affect the others: its
-deliveries are due again when their leases expire. Each worker reads a pipe that the supervisor keeps open, and stops
-when the pipe closes. So the workers stop even if the supervisor is killed.
+The workers are separate processes that share only the store, so a crash of one worker does not affect the others. The
+deliveries of the crashed worker are due again when their leases expire. Each worker reads a pipe that the supervisor
+keeps open, and stops when the pipe closes. The workers therefore stop even if the supervisor is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _POLL_SECONDS = 0.2
 _BACKOFF_MIN_SECONDS = 0.5
 _BACKOFF_MAX_SECONDS = 30.0
 _STABLE_SECONDS = 60.0
-"""A worker that ran this long is restarted without a pause: it is not in a crash loop."""
+"""A worker that ran for at least this long before it ended is restarted without a pause, because it is not in a crash
+loop."""
 
 
 Process = subprocess.Popen[bytes]
@@ -27,13 +28,14 @@ Spawn = Callable[[], Process]
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str]) -> Process:
-    """Start a worker in its own session, so that Ctrl-C reaches only the supervisor, which stops it gracefully."""
+    """Start a worker in its own session, so that Ctrl-C reaches only the supervisor, which then stops the worker
+    gracefully."""
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, start_new_session=True)
 
 
 @dataclass(eq=False)
 class _Child:
-    """One of the workers to keep running, across its restarts."""
+    """One of the workers that the supervisor keeps running, across its restarts."""
 
     process: Process | None = None
     started_at: Instant = 0
@@ -52,7 +54,7 @@ class Supervisor:
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """Start every worker that is not running and whose pause is over."""
+        """Start every worker that is not running and whose restart delay is over."""
         now = self._clock.now()
         for child in self._children:
             self._check_exit(child, now)

@@ -26,14 +26,15 @@ from doorstep.transports.transport import Transport
 
 _BACKOFF_MIN_SECONDS = 0.05
 _BACKOFF_MAX_SECONDS = 1.0
-"""All services must resume within ten seconds after the database comes back. One try per second is a small load."""
+"""The longest pause before a failed round is retried. All services must resume within ten seconds after the database
+comes back, and one try per second puts only a small load on the database."""
 _LAST_ROUND_SECONDS = 2.0
 
 
 class Service(Protocol):
     name: str
     wake: asyncio.Event
-    """Set when there is work for the service, to end its pause early."""
+    """Set when there is work for the service, which ends the pause between two rounds early."""
 
     async def run_once(self) -> float | None:
         """Do one round. Returns the number of seconds until the next round, or None to sleep until woken."""

@@ -1,2 +1,2 @@
-"""The stores, which keep all persistent data. Read `store.py` first: it defines the protocol that the others
-implement."""
+"""The stores, which keep all persistent data. Read `store.py` first: it defines the protocol that every store
+implements."""

@@ -1,7 +1,9 @@
-"""The application's database connections, on which it sends events through the outbox. This module recognizes the
-supported kinds and checks that a connection is in a transaction, so that a rollback also undoes the event.
+"""The application's own database connections, which it can use to send events through the outbox. This module
+recognizes the supported kinds and checks that a connection is in a transaction, so that a rollback also undoes the
+event.
 
-Kinds are recognized by class name. No database library is imported, so an application needs only those that it uses.
+The kind of a connection is recognized by its class name. No database library is imported, so an application needs only
+the libraries that it uses.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from doorstep.errors import InvalidInput
 
 
 class Omitted(Enum):
-    """The default value of `connection`. It is not None, because a program may pass None by mistake if it forgot to
-    create a session."""
+    """The default value of `connection`. The default is not None, because a program that forgot to create a session may
+    pass None by mistake."""
 
     CONNECTION = "connection"
 
@@ -45,10 +47,11 @@ def family_of(connection: object) -> Family:
 
 
 def check_transaction(connection: Any) -> None:
-    """InvalidInput if an insert on a blocking connection or session (or an asyncpg connection) would commit by itself.
+    """Raise InvalidInput if an insert on this connection would be committed immediately. `connection` is a blocking
+    connection or session, or an asyncpg connection.
 
-    Called just before the insert. With SQLAlchemy the driver's connection is checked too, because it may be in
-    autocommit mode without SQLAlchemy knowing.
+    Called just before the insert. With SQLAlchemy, the driver's connection is checked too, because it may be in
+    autocommit mode even if SQLAlchemy is not.
     """
     if family_of(connection).autocommits(connection):
         raise InvalidInput(
@@ -59,7 +62,7 @@ def check_transaction(connection: Any) -> None:
 
 
 async def check_transaction_async(connection: Any) -> None:
-    """The same check for an asyncio connection or session."""
+    """Like `check_transaction`, for an asyncio connection or session."""
     name = family_of(connection).name
     if name == "sqlalchemy_async_scoped":
         connection = connection()
@@ -77,7 +80,7 @@ class Family(NamedTuple):
 
     name: str
     autocommits: Callable[[Any], bool]
-    """Whether an insert on the connection would commit by itself."""
+    """Whether an insert on the connection would be committed immediately."""
     asynchronous: bool = False
     """Whether sending on such a connection returns an awaitable."""
 
@@ -107,8 +110,8 @@ def _django(connection: Any) -> bool:
 
 def _sqlalchemy(connection: Any) -> bool:
     """Autocommit can be set as an execution option, on the engine, or on the driver's connection. Some programs begin
-    the driver's transaction in a SQLAlchemy event hook, as recommended for SQLite. So a SQLAlchemy transaction is begun
-    first, which runs the hook, and then the driver is checked."""
+    the driver's transaction in a SQLAlchemy event hook, as recommended for SQLite. So this function first begins a
+    SQLAlchemy transaction, which runs the hook, and then checks the driver."""
     of_engine = getattr(connection.dialect, "_on_connect_isolation_level", None)
     if connection.get_execution_options().get("isolation_level", of_engine) == "AUTOCOMMIT":
         return True

@@ -1,4 +1,4 @@
-"""Builds the incidents that every store writes in the same transaction as the change that caused them."""
+"""Builds incidents. Every store writes them in the same transaction as the change that caused them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _REASON_CHARACTERS_MAX = 1_000
 
 
 class DeadDelivery(Protocol):
-    """The fields of a dead letter that its incident needs. Claims, deliveries and Movers have these fields."""
+    """The fields of a dead letter that are needed to create its incident. Claims, deliveries and Movers have these
+    fields."""
 
     @property
     def org_id(self) -> UUID: ...
@@ -70,8 +71,8 @@ def settlement_incident(settlement: Settlement, now: Instant) -> Incident | None
 
 
 def settlement_cause(settlement: Settlement) -> int | None:
-    """The cause of the dead letter that a settlement creates; None for other settlements. It is computed from the code
-    and reason as they are stored."""
+    """The cause of the dead letter that a settlement creates; None for other settlements. The cause is computed from
+    the code and reason as they are stored."""
     if settlement.state is not DeliveryState.DEAD:
         return None
     outcome = settlement.outcome

@@ -1,5 +1,5 @@
-"""Limits and rules that are the same in every store: for page sizes, cursors, counts, bytes, rates, text and the
-revocation of keys."""
+"""Limits and rules that are the same in every store. They cover page sizes, cursors, counts, bytes, rates, text and the
+revocation of API keys."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from doorstep.model.listing import UNKNOWN_CURSOR
 from doorstep.model.org import ApiKey, Role
 
 EXAMINED_MAX = 2_000
-"""The most index entries read for one page. At this limit the page is returned as it is, even if it is empty."""
+"""The maximum number of index entries read for one page. When this limit is reached, the page is returned as it is,
+even if it is empty."""
 COUNT_MAX = 10_000
-"""The most index entries read for a count. If there are more, the count is a lower bound."""
+"""The maximum number of index entries read for a count. If there are more, the count is a lower bound."""
 WAITING_EXAMINED_MAX = 500
-"""How many waiting deliveries of an endpoint are searched for the oldest one, starting with those that are due first.
-For 50 endpoints with 500 deliveries each, all scheduled for later, the search takes 24 ms on SQLite, which is
-acceptable for endpoint health."""
+"""The maximum number of waiting deliveries examined to find the oldest one of an endpoint. Those that are due first are
+examined first. For 50 endpoints with 500 deliveries each, all scheduled for later, the search takes 24 ms on SQLite,
+which is acceptable for endpoint health."""
 GROUPS_COUNTED_MAX = 30_000
-"""The most index entries read to count the dead letters of all groups on a page together."""
+"""The maximum number of index entries read in total to count the dead letters of all groups on a page."""
 DEAD_LETTERS_COUNTED_MAX = 60_000
-"""The most index entries read to count dead letters per hour, divided evenly among all causes and hours. If an hour has
-more dead letters than its share, its count is that share, which is high enough to stand out."""
+"""The maximum number of index entries read to count dead letters per hour, divided evenly among all causes and hours.
+If an hour has more dead letters than its share, its count is that share, which is high enough to stand out."""
 GROUP_DEPTH = 1_000
-"""How many dead letters of each cause are searched for the requested event type."""
+"""The maximum number of dead letters of each cause that are checked for the requested event type."""
 GROUPS_TYPED_MAX = 6_000
-"""How many dead letters of all causes on a page together are searched for the requested event type. Each requires
-several reads of its event."""
+"""The maximum number of dead letters, in total for all causes on a page, that are checked for the requested event type.
+The event of each dead letter is read several times."""
 INBOX_BYTES_MAX = 8 * 2**20
-"""The payload bytes at which a page of the inbox ends. The payload that reaches the limit is included."""
+"""The total size of payloads at which a page of the inbox ends. The payload that reaches the limit is included."""
 OUTBOX_BYTES_MAX = 8 * 2**20
-"""The payload bytes at which one read of the outbox ends. The payload that reaches the limit is included."""
+"""The total size of payloads at which one read of the outbox ends. The payload that reaches the limit is included."""
 
 
 def count_within(sizes: Iterable[int], bytes_max: int | None) -> int:
-    """How many of these payloads fit, in order, up to and including the one that reaches `bytes_max`.
+    """The number of payloads that fit, taken in order, up to and including the one that reaches `bytes_max`.
 
     The first payload always fits, even if it is longer than `bytes_max`, so no payload is too long to be delivered.
     """
@@ -61,7 +62,7 @@ def admit(rate_per_second: float, next_at: Instant, now: Instant, requested: int
 
 
 def key_by_id(key_id: UUID, all_keys: Iterable[ApiKey]) -> ApiKey:
-    """The key with this id among the keys of an organization; NotFound if there is none."""
+    """The API key with this id among the API keys of an organization; NotFound if there is none."""
     for key in all_keys:
         if key.key_id == key_id:
             return key
@@ -69,9 +70,9 @@ def key_by_id(key_id: UUID, all_keys: Iterable[ApiKey]) -> ApiKey:
 
 
 def check_revocable(key: ApiKey, all_keys: Iterable[ApiKey], now: Instant) -> None:
-    """Conflict if revoking this admin key would leave no valid admin key that expires at the same time or later.
+    """Raise Conflict if revoking this admin key would leave no valid admin key that expires at the same time or later.
 
-    A key that expires earlier does not count, because the organization would be locked out as soon as it expires. So
+    A key that expires earlier does not count, because the organization would be locked out when that key expires. So
     revoking a key never makes a lockout come earlier. Stores check this inside the transaction that revokes the key.
     """
     if key.role is not Role.ADMIN or not key.is_valid(now):
@@ -100,7 +101,7 @@ def write_cursor(*values: int) -> str:
 
 
 def read_cursor(cursor: str | None, *maxima: int) -> tuple[int, ...] | None:
-    """The sort values in a cursor; None without a cursor. `maxima` has the largest allowed value of each sort value."""
+    """The sort values in a cursor; None without a cursor. `maxima` contains the maximum of each sort value."""
     if cursor is None:
         return None
     values = tuple(int(part, 16) for part in cursor.split(".")) if _CURSOR.fullmatch(cursor) else ()
@@ -141,13 +142,13 @@ def storable(text: str) -> str:
 
 
 def check_storable(field: str, text: str | None) -> None:
-    """InvalidInput for text that one of the stores could not store unchanged. Every store rejects the same text."""
+    """Raise InvalidInput for text that one of the stores could not store unchanged. All stores reject the same text."""
     if text is not None and not is_storable(text):
         raise InvalidInput(field, "must not contain NUL or lone surrogates; remove them")
 
 
 def check_submission(submission: Submission) -> None:
-    """InvalidInput if one of the texts of a submission cannot be stored."""
+    """Raise InvalidInput if one of the texts of a submission cannot be stored."""
     check_storable("event_type", submission.event.event_type)
     check_storable("correlation_id", submission.event.correlation_id)
     check_storable("ordering_key", submission.event.ordering_key)
@@ -155,7 +156,7 @@ def check_submission(submission: Submission) -> None:
 
 
 def check_name(field: str, name: str, characters_max: int) -> None:
-    """InvalidInput for a name that is empty, too long, or not storable."""
+    """Raise InvalidInput for a name that is empty, too long or not storable."""
     if not 1 <= len(name) <= characters_max:
         raise InvalidInput(field, f"must be 1 to {characters_max} characters, got {len(name)}")
     check_storable(field, name)

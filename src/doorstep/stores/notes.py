@@ -76,8 +76,8 @@ def action_entry(action: Action, result: ActionResult) -> AuditEntry:
 def outbox_entries(
     entry: AuditEntry, messages: Sequence[OutboxMessage], known_orgs: Collection[UUID]
 ) -> list[AuditEntry]:
-    """A copy of `entry` for each organization of the messages. Messages of unknown organizations are listed in the copy
-    for the entry's own organization."""
+    """A copy of `entry` for each organization that has messages. Messages of unknown organizations are listed in the
+    copy for the organization of `entry`."""
     subjects: dict[UUID, list[str]] = defaultdict(list)
     for message in messages:
         subjects[message.org_id if message.org_id in known_orgs else entry.org_id].append(str(message.event_id))

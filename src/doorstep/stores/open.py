@@ -58,7 +58,7 @@ def _postgres(url: str) -> Store:
 
 
 def _split_schema(url: str) -> tuple[str, str | None]:
-    """The URL without its `schema` parameter, as the driver expects it, and the schema."""
+    """The URL to pass to the driver, without the `schema` parameter, and the value of that parameter."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     schemas = [value for name, value in query if name == "schema"]

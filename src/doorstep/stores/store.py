@@ -1,29 +1,29 @@
-"""The store: every operation that Doorstep needs from a database, called a verb. Read this first.
+"""The `Store` protocol: every operation that Doorstep needs from a database. Read this module first.
 
-The verbs form four groups: the engine, whose verbs carry the guarantees; documents; lists; figures. These rules apply
-to all verbs:
+Its methods form four groups. The engine methods implement the delivery guarantees; the others handle documents, lists
+and figures. (The tests and sql/verbs.py call all of these methods "verbs".) These rules apply to all methods:
 
-- Each call is one transaction: everything in it is stored, or nothing.
+- Each call is one transaction: it stores everything or nothing.
 - Time is an argument. A store never reads a clock and makes no decisions. It writes its caller's decisions if the
   current state allows them.
-- Every store implements every verb. Databases differ only in their declared `Features`.
+- Every store implements every method. Stores differ only in their declared `Features`.
 - A store that cannot write or cannot be reached raises StoreUnavailable, and recovers without being reopened.
-- An unknown id and another organization's id raise the same NotFound. For an unknown organization, every verb that
-  writes raises NotFound, and every list is empty.
+- An id that does not exist and an id that belongs to another organization raise the same NotFound. For an unknown
+  organization, every method that writes raises NotFound, and every list is empty.
 - `org_id=None` in a read means every organization; only the engine's own reads use it.
 - Bytes are stored unchanged. `accept` raises InvalidInput for text with a NUL or a lone surrogate. `settle` replaces
   these characters, because its text comes from receivers and an odd error message must not prevent a result from being
   written (stores/limits.py). History notes and audit results have the same wording in every store (stores/notes.py).
-- Open deliveries (pending or in progress) of one endpoint whose events share an ordering key form an ordering group. A
-  delivery that is accepted while another one in its group is open is blocked: it has no due time. Every verb that ends
-  or removes an open delivery unblocks the next one in the group, which becomes due at once. Unless it is forced, it is
-  not due before its event's `deliver_at`. A delivery is blocked at most once, so newer deliveries may overtake a
-  retried dead letter.
-- Every verb that changes something updates the counters in the same transaction, for the minute that contains its `now`
-  (model/rollup.py). It also adds an incident for each change that may cause an alert (model/alert.py): a dead letter,
-  an opened or closed circuit, an endpoint that was disabled, enabled or deleted, or a changed rule or silence.
+- Open deliveries (pending or in progress) to the same endpoint form an ordering group if their events share an ordering
+  key. If a delivery is accepted while another delivery in its group is open, it is blocked: it has no due time. Every
+  method that ends or removes an open delivery unblocks the next delivery in the group. That delivery becomes due
+  immediately, or at its event's `deliver_at` if that is later and the delivery is not forced. A delivery is blocked at
+  most once, so newer deliveries may overtake a retried dead letter.
+- Every method that changes something also updates the counters of the minute that contains its `now`, in the same
+  transaction (model/rollup.py). It adds an incident for each change that may cause an alert (model/alert.py): a dead
+  letter, an opened or closed circuit, an endpoint that was disabled, enabled or deleted, or a changed rule or silence.
 
-One contract suite (tests/contract) runs on every store and compares it with a reference model (tests/reference).
+One contract suite (tests/contract) runs on every store and compares the store with a reference model (tests/reference).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Features(Record, frozen=True):
     """The differences between stores."""
 
     many_machines: bool
-    """Processes on several machines can share the store, so they all use the store's time."""
+    """Processes on several machines can share the store. They all use the store's time instead of their own clocks."""
     notices_posts: bool
-    """The store calls the `Topic.OUTBOX` wake-up whenever another program commits, so frequent polling is not
-    needed."""
+    """The store calls the `Topic.OUTBOX` wake-up whenever another program commits, so the outbox need not be polled
+    frequently."""
 
 
 class Topic(StrEnum):
@@ -87,26 +87,27 @@ Document = Org | ApiKey | Endpoint | AlertConfig | Bulk | WorkerEntry | Pipeline
 
 
 class Put(Record, frozen=True, kw_only=True):
-    """Store a document if the stored version is still the one that the change is based on."""
+    """Store a document if its stored version is still the version on which the change is based."""
 
     document: Document
     expected_version: int | None = None
-    """0: the document must not exist yet. N: it must be at version N, and is stored as version N + 1. None, for
-    documents without a version: it is created or replaced."""
+    """0: the document must not exist yet. N: the document must be at version N, and is stored as version N + 1. None is
+    for documents without a version: the document is created or replaced."""
     limit: int | None = None
     """The maximum number of documents of this kind in an organization. Creating one more raises Conflict. Deleted
     endpoints do not count. Expired alert settings are removed to make room."""
 
 
 class Delete(Record, frozen=True, kw_only=True):
-    """Remove a document, regardless of its version. Endpoints are not removed: they are `Put` in the state deleted."""
+    """Remove a document, regardless of its version. To delete an endpoint, do not use this; `Put` it with the state
+    `deleted`."""
 
     document: AlertConfig | WorkerEntry
 
 
 class Retention(Record, frozen=True, kw_only=True):
-    """The records that `clean` may remove. 0 keeps all records of a kind. Expired idempotency keys are always
-    removed."""
+    """The records that `clean` may remove. If a field is 0, all records that it applies to are kept. Expired
+    idempotency keys are always removed."""
 
     settled_before: Instant = 0
     """Remove records from before this instant: deliveries that were delivered, resolved, cancelled or deleted,
@@ -149,7 +150,7 @@ class Cleaned(Record, frozen=True):
 class Store(Protocol):
     features: Features
     aggregate_max: ClassVar[int]
-    """How many rows `aggregate` can move or drop in one call without delaying other work."""
+    """The number of rows that `aggregate` can move or drop in one call without delaying other work."""
 
     # -- life cycle ----------------------------------------------------------------------------------------
 
@@ -162,38 +163,38 @@ class Store(Protocol):
         """Upgrade the schema to the current version. Does nothing if it is already current."""
 
     async def time(self) -> Instant:
-        """The store's own time, which all processes that share it use."""
+        """The store's own time. All processes that share the store use this time."""
 
     def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
-        """Call `wake` in the event loop when another process may have added work. This is only a hint: it may be lost
-        or repeated."""
+        """Register `wake`, which the store calls in the event loop when another process may have added work. The calls
+        are only hints: they may be lost or repeated."""
 
     def wake_others(self, topic: Topic) -> None:
-        """Send the hint of `on_wakeup` to other processes, unless they detect changes themselves. Call this in the
+        """Wake the other processes that use `on_wakeup`, unless they detect changes automatically. Call this in the
         event loop."""
 
     async def any_waiting(self, topic: Topic) -> bool:
-        """Whether the outbox (`Topic.OUTBOX`) or the incidents (`Topic.INCIDENTS`) have an entry. Very cheap, because
-        it is called constantly."""
+        """Whether the outbox (`Topic.OUTBOX`) or the list of incidents (`Topic.INCIDENTS`) has an entry. This must be
+        very cheap, because it is called constantly."""
 
     async def acquire_lock(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
-        """Acquire or renew the lock of a task; False if another holder has it. The lock ends with `release_lock`, at
-        `until` (by the store's own time), or earlier if the process dies. It only avoids duplicate work: two holders at
-        once do no harm."""
+        """Acquire or renew the lock of a task. Returns False if another holder has it. The lock ends when the holder
+        calls `release_lock`, or at `until` (in the store's time). It may end earlier if the process dies. The lock only
+        avoids duplicate work; two holders at the same time do no harm."""
 
     async def release_lock(self, task: Task, holder: str) -> None:
-        """Release the lock. Does nothing if another holder has it."""
+        """Release the lock of a task. Does nothing if another holder has the lock."""
 
     # -- 1. engine: from acceptance to settlement ----------------------------------------------------------
 
     async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
         """Store events, their deliveries and idempotency keys durably. Returns one receipt per submission, in order.
 
-        Raises StaleRouting, storing nothing, if endpoints changed since `routing_version` was read. An idempotency key
+        Raises StaleRouting and stores nothing if endpoints changed after `routing_version` was read. An idempotency key
         is valid for 24 hours from `now` within its organization; two submissions in one call may share a key. REPEATED
-        and CONFLICT receipts describe the first event with the key, even if that event has been removed. An event id
-        that is already stored gets an ACCEPTED receipt marked `known` and adds nothing, so a caller that lost the
-        answer may repeat the call. A delivery has the same `created_at` as its event.
+        and CONFLICT receipts describe the first event with the key, even if that event has been removed. If an event
+        with the same id is already stored, nothing is added, and the receipt is ACCEPTED and marked `known`. So a
+        caller that did not receive the receipts may repeat the call. A delivery has the same `created_at` as its event.
         """
 
     async def routing(self, known_version: int | None = None) -> Routing | None:
@@ -201,10 +202,12 @@ class Store(Protocol):
         `known_version`."""
 
     async def due_lanes(self, now: Instant) -> list[Lane]:
-        """One lane for each endpoint with waiting deliveries, due or not, sorted by the due time of its first delivery.
+        """One lane for each endpoint with waiting deliveries, whether or not they are due yet. Lanes are sorted by the
+        due time of their first delivery.
 
-        Blocked deliveries do not count. Endpoints in every state are included. A lane includes the stored circuit if
-        there is one. The cost is one index seek per endpoint, regardless of the number of waiting deliveries.
+        Blocked deliveries do not count. Endpoints are included regardless of their state. A lane includes the stored
+        circuit if there is one. The cost is one index seek per endpoint, regardless of the number of waiting
+        deliveries.
         """
 
     async def claim(
@@ -216,37 +219,41 @@ class Store(Protocol):
         forced_max: int = 0,
         unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
-        """Claim up to `forced_max` forced deliveries, then due deliveries, oldest first within each quota.
+        """Claim up to `forced_max` forced deliveries, then due deliveries within each endpoint's quota, oldest
+        first.
 
-        Forced deliveries (an operator's retry) are claimed regardless of the quotas if their endpoint is active and not
-        in `unserved`, the endpoints whose handler this worker lacks. They count toward the concurrency but not toward
-        the rate. Other deliveries are claimed only if their endpoint has a quota. "Oldest" means sorted by due time,
-        then by creation. A quota's `concurrency_max` limits the deliveries in progress for its endpoint in all workers
-        together; stores/limits.py defines how the rate and `bytes_max` are applied.
+        Forced deliveries (retried by an operator) are claimed regardless of the quotas if their endpoint is active and
+        not in `unserved`, which lists the endpoints whose handler this worker does not have. Forced deliveries count
+        toward the concurrency limit, but not toward the rate limit. Other deliveries are claimed only if their endpoint
+        has a quota. "Oldest first" means sorted by due time, then by creation time. A quota's `concurrency_max` limits
+        the deliveries in progress for its endpoint across all workers; stores/limits.py defines how the rate and
+        `bytes_max` are applied.
 
-        A claim increments `attempt` and gets a new token, which no other claim of the delivery ever has. The delivery
-        is due again at `lease_until`. `retry_attempts` is the number of earlier attempts in the current round, at most
-        `retries_max`. The event changes from received to queued; if several of its deliveries are claimed in the same
-        call, only the first claim is `picked_up`.
+        A claim increments `attempt` and gets a new token; no two claims of a delivery ever have the same token. The
+        delivery is due again at `lease_until`. `retry_attempts` is the number of earlier attempts in the current round,
+        but at most `retries_max`. The event changes from received to queued; if several of its deliveries are claimed
+        in the same call, only the first claim is marked `picked_up`.
         """
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
-        """Write the results of claims: the attempt row, the new state, the event status and the history, all together.
+        """Write the results of claims: for each claim, the attempt row, the new state, the event status and the
+        history.
 
         A settlement whose token is not the newest, or whose delivery is no longer in progress, is late: its attempt row
         is stored (marked late, with no next retry) and nothing else changes. If one call settles the same claim twice,
         the second settlement is late. If the delivery has been removed, the settlement is reported as late, but no row
         is stored.
 
-        Every result ends the claim (`claimed_at`, `worker` and `forced` are cleared), sets `last_attempt_at` to the end
-        of the response and sets `response_code` to its status. A failure stores the category, code and reason, and sets
-        `first_failed_at` if it is not set. A retry also stores the settlement's `retries_max`. Success clears the
-        category, code and reason. Delivered and dead deliveries get `now` as `settled_at`. An event has at most one
-        StatusChange per call, with the highest `retry_attempts` among its deliveries in that call.
+        Every result ends the claim (`claimed_at`, `worker` and `forced` are cleared), sets `last_attempt_at` to the
+        time at which the response ended, and sets `response_code` to the response status. A failure stores the
+        category, code and reason, and sets `first_failed_at` if it is not set. A retry also stores the settlement's
+        `retries_max`. Success clears the category, code and reason. Delivered and dead deliveries get `now` as
+        `settled_at`. An event has at most one StatusChange per call, with the highest `retry_attempts` among its
+        deliveries in that call.
         """
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
-        """Release claims that were never attempted. Their deliveries are due again at once, and the attempt is not
+        """Release claims without attempting them. Their deliveries become due again immediately, and no attempt is
         counted. Returns the released claims.
 
         The event stays queued, because it was picked up. The token is not reused. A forced delivery stays forced. A
@@ -256,16 +263,16 @@ class Store(Protocol):
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         """Unsettled claims whose lease has ended (`lease_until` <= now), oldest first: their workers are lost or stuck.
 
-        The claims have their current token, so that settling one on behalf of its lost worker makes a later settlement
-        by that worker late. They also have the code of the previous failure (`last_code`). Their payload is empty
-        (b""), because settling does not need it.
+        Each claim contains its current token, with which it can be settled on behalf of its lost worker. If that worker
+        still settles the claim afterwards, its settlement is late. Each claim also contains the code of the previous
+        failure (`last_code`). Its payload is empty (b""), because settling does not need the payload.
         """
 
     async def put_circuit(self, circuit: Circuit, expected_version: int, reason: str = "") -> bool:
-        """Write a circuit that is based on `expected_version`, as the next version; False if another write came first.
+        """Write the next version of a circuit. Returns False if the stored circuit is no longer at `expected_version`.
 
-        A change of state is added to the circuit's history with `reason`, at the circuit's `changed_at`. An endpoint
-        that has never failed has no stored circuit: its circuit is closed, at version 0.
+        If the state changes, the change is added to the circuit's history, with `reason` and the circuit's
+        `changed_at`. An endpoint that has never failed has no stored circuit: its circuit is closed, at version 0.
         """
 
     # -- 1. engine: actions --------------------------------------------------------------------------------
@@ -274,39 +281,40 @@ class Store(Protocol):
         """Apply an operator's action to each delivery whose state allows it, and add an audit entry.
 
         An id that is given twice counts once. A deleted dead letter counts as unknown. RETRY makes a waiting delivery
-        due at `action.at`. It makes a dead one due at `action.revive_at`, in a new round (no retries used, no
-        `settled_at`). Both get the action's `forced`, and keep the last error until the next attempt. An overdue or
-        blocked delivery keeps its due time. SKIP is a permanent failure with the code SKIPPED. SKIP, CANCEL, RESOLVE
-        and DELETE set `settled_at`. DELETE changes neither the delivery's state nor the event's status. A
-        payload given with RETRY replaces the delivery's payload for every later attempt. The history gets one entry per
-        change of state; the audit log gets one per action.
+        due at `action.at`. It makes a dead letter due at `action.revive_at`, in a new round (no retries used, no
+        `settled_at`). In both cases the delivery gets the action's `forced` flag and keeps its last error until the
+        next attempt. An overdue or blocked delivery keeps its due time. SKIP makes the delivery a permanent failure
+        with the code SKIPPED. SKIP, CANCEL, RESOLVE and DELETE set `settled_at`. DELETE changes neither the delivery's
+        state nor the event's status. A payload given with RETRY replaces the delivery's payload for every later
+        attempt. The history gets one entry per change of state; the audit log gets one per action.
         """
 
     async def step_bulk(
         self, bulk: Bulk, expected_version: int, action: Action | None = None, entry: AuditEntry | None = None
     ) -> BulkStep | None:
-        """Write a bulk operation that is based on `expected_version`, apply its next action and add `entry`. Returns
-        None, changing nothing, if another process wrote that version first, so each step is done only once.
+        """Write the next version of a bulk operation, apply its next action and add `entry`. Returns None and changes
+        nothing if the stored operation is no longer at `expected_version`, so each step is done only once.
 
-        The results of the action are added to `taken` and `refused`. The deliveries of a RETRY are recorded. Each step
-        checks which of these retries have ended (`retry_succeeded`) and adds them to `succeeded` or `failed`. A
-        delivery that the operation retries again still counts only once, in `taken` as well.
+        The results of the action are added to `taken` and `refused`. The deliveries that a RETRY retries are recorded.
+        Each step checks which of these retries have ended (`retry_succeeded`) and adds them to `succeeded` or `failed`.
+        A delivery that the operation retries more than once counts only once, also in `taken`.
         """
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
-        """Acknowledge an inbox event: its status changes from received to delivered. Conflict if the event has
+        """Acknowledge an inbox event: its status changes from received to delivered. Raises Conflict if the event has
         deliveries to endpoints.
 
-        If the event is already acknowledged, nothing changes: in the result, the old and new status are both delivered.
+        If the event is already acknowledged, nothing changes, and the result has the status "delivered" as both the old
+        and the new status.
         """
 
     async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
         """Remove an event from every list, erase its payload and metadata, and add an audit entry with the reason.
-        Conflict while one of its deliveries is in progress, because a worker has the payload.
+        Raises Conflict while one of its deliveries is in progress, because a worker already has the payload.
 
-        Waiting deliveries are cancelled, dead letters are deleted as by DELETE, and other deliveries stay. Reading or
-        acknowledging the event then raises NotFound. Its deliveries, attempts and history can still be read by id until
-        retention removes them.
+        Waiting deliveries are cancelled, the action DELETE is applied to dead letters, and other deliveries stay. From
+        then on, reading or acknowledging the event raises NotFound. Its deliveries, attempts and history can still be
+        read by id until retention removes them.
         """
 
     async def dead_letter_waiting(
@@ -318,11 +326,12 @@ class Store(Protocol):
         limit: int,
         created_before: Instant | None = None,
     ) -> Moved:
-        """Dead-letter up to `limit` waiting deliveries of an endpoint without an attempt, earliest due first.
+        """Turn up to `limit` waiting deliveries of an endpoint into dead letters, without attempting them. Those that
+        are due first are processed first.
 
         They become permanent failures with this code and reason. With `created_before`, only deliveries created before
-        that instant are affected. If fewer than `limit` were moved, there may still be more. If none was moved, there
-        are none left, unless all of those found were claimed during the call.
+        that instant are affected. If fewer than `limit` deliveries were moved, there may still be more. If none was
+        moved, none is left, unless all deliveries that the call found were claimed in the meantime.
         """
 
     # -- 1. engine: outbox ---------------------------------------------------------------------------------
@@ -330,19 +339,20 @@ class Store(Protocol):
     def post_on(self, connection: object, message: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:
         """Put an event into the outbox on the program's own connection, in its current transaction.
 
-        This is the only verb that does not need an open store, and the only one that takes effect when the program
-        commits. It inserts one row, without locks or reads. On a blocking connection the row is inserted on return; on
-        an asyncio connection the result must be awaited. `wake` is called after the commit if the connection reports
-        commits. Otherwise it is called soon after the insert, possibly before the commit. InvalidInput unless
-        `connection` is a connection to this kind of database and is in a transaction.
+        This is the only method that does not need an open store, and the only one that takes effect when the program
+        commits. It inserts one row, without locks or reads. On a blocking connection, the row has been inserted when
+        the call returns. On an asyncio connection, the caller must await the result. `wake` is called after the commit
+        if the connection reports commits. Otherwise it is called soon after the insert, possibly before the commit.
+        Raises InvalidInput unless `connection` is a connection to this kind of database and is in a transaction.
         """
 
     async def outbox(self, limit: int) -> list[OutboxMessage]:
-        """Up to `limit` committed messages in the order of posting, fewer if their payloads reach OUTBOX_BYTES_MAX.
-        Rejected messages are left out. A message whose row cannot be read has a `flaw`."""
+        """Up to `limit` committed messages, in the order in which they were posted. Fewer are returned if the total
+        size of their payloads reaches OUTBOX_BYTES_MAX. Rejected messages are left out. If the row of a message cannot
+        be read, the message has a `flaw`."""
 
     async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
-        """Remove accepted messages. Unknown ids are ignored. A power failure may undo this."""
+        """Remove accepted messages. Unknown ids are ignored. A power failure may undo the removal."""
 
     async def reject(self, event_id: UUID, reason: str, now: Instant) -> None:
         """Mark a message that can never be accepted, so that `outbox` leaves it out. A message that is already rejected
@@ -351,8 +361,9 @@ class Store(Protocol):
     async def requeue(self, event_ids: Sequence[UUID], entry: AuditEntry) -> list[OutboxMessage]:
         """Put rejected messages back into the outbox. Returns them as they were before, in any order.
 
-        An audit entry like `entry` is written for each organization of the messages, with the ids and the number of its
-        messages. Messages of organizations that do not exist are listed under the entry's own organization."""
+        Each organization that owns some of these messages gets a copy of `entry` in its audit log, with the ids and the
+        number of its own messages. Messages of organizations that do not exist are added to the copy for the
+        organization of `entry`."""
 
     async def discard(self, event_ids: Sequence[UUID], entry: AuditEntry) -> list[OutboxMessage]:
         """Remove rejected messages and return them, in any order. Audited like `requeue`."""
@@ -367,24 +378,25 @@ class Store(Protocol):
         messages: Sequence[OutboxMessage] = (),
         entry: AuditEntry | None = None,
     ) -> bool:
-        """Write an entity that is based on `expected_version`, as the next version; False if another write came first.
+        """Write the next version of an entity. Returns False if the stored entity is no longer at `expected_version`.
 
         Version 0 creates the entity. An entity that reuses the id of a deleted one is a different entity, distinguished
         by its `created_at`. The outbox messages, the history entry and `entry` are stored in the same transaction; if
-        another write came first, nothing is stored. The caller must have checked that the change of status is allowed.
+        the result is False, nothing is stored. The caller must have checked that the change of status is allowed.
         """
 
     async def delete_entity(self, entity: Entity, entry: AuditEntry, arrival: UUID | None = None) -> Moved | None:
-        """Remove an entity and its history, and write `entry`. If its arrival event still exists, that event is deleted
-        as by `delete_event`, with the entry's actor. None if the entity has changed since it was read."""
+        """Remove an entity and its history, and write `entry`. If the event that created the entity (`arrival`) still
+        exists, it is deleted too, as by `delete_event`, with the actor of `entry`. Returns None and removes nothing if
+        the entity has changed since it was read."""
 
     async def write_alerts(self, write: AlertWrite) -> bool:
-        """Write alerts, remove their incidents and post their messages. False, changing nothing, if one of the
+        """Write alerts, remove their incidents and post their messages. Returns False and changes nothing if one of the
         incidents no longer exists, an alert has changed, or another alert with the same subject is open. In
-        `write.changes`, an alert that ends must come before the next alert with its subject."""
+        `write.changes`, list the end of an alert before the next alert with the same subject."""
 
     # -- 1. engine: retention ------------------------------------------------------------------------------
-    # Each call does a bounded part of the work, oldest first.
+    # Each call does a bounded part of the work, oldest records first.
 
     async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
         """Archive up to `limit` dead letters that were settled before `dead_before` and are not deleted. `settled_at`,
@@ -392,14 +404,15 @@ class Store(Protocol):
 
     async def expire(self, code: str, reason: str, since: Instant, now: Instant, limit: int) -> Moved:
         """Turn waiting deliveries of expired events into dead letters, for up to `limit` events that expired after
-        `since` and not after `now`.
+        `since` and no later than `now`.
 
         Events that expired first are processed first. Deliveries in progress are left to their worker. The waiting
         deliveries become permanent failures with this code and reason, as in `dead_letter_waiting`.
         """
 
     async def clean(self, retention: Retention, now: Instant, limit: int) -> Cleaned:
-        """Remove up to `limit` rows of each kind that `retention` allows, oldest first. Dead letters are kept."""
+        """Remove the rows that `retention` specifies, oldest first and at most `limit` of each kind. Dead letters are
+        kept."""
 
     async def clean_entities(
         self,
@@ -412,60 +425,61 @@ class Store(Protocol):
         limit: int,
     ) -> tuple[int, str | None]:
         """Examine the next `limit` entities with this status, oldest first. Remove each one that is in one of these
-        phases and last changed before `before`. Returns how many were removed and the cursor for the next call, or None
-        if no other entity is old enough."""
+        phases and last changed before `before`. Returns how many were removed, and the cursor for the next call. The
+        cursor is None if no other entity is old enough."""
 
     # -- 2. documents --------------------------------------------------------------------------------------
 
     async def get(self, kind: type[T], org_id: UUID | None, key: UUID | tuple[str, str]) -> T:
-        """One stored record; NotFound if it does not exist.
+        """One stored record. Raises NotFound if it does not exist.
 
-        Endpoint (also a deleted one), Alert, Bulk, Delivery and DeliveryPayload (NotFound if the event was deleted) are
-        read by id, Entity by (pipeline, entity id), Circuit by endpoint id and EventView by event id. If no circuit is
-        stored, the result is a closed one at version 0.
+        The key of an Endpoint (even a deleted one), Alert, Bulk or Delivery is its id. The key of a DeliveryPayload is
+        the id of the delivery; if the event was deleted, this raises NotFound. The key of an Entity is (pipeline,
+        entity id), the key of a Circuit is the id of the endpoint, and the key of an EventView is the id of the event.
+        If no circuit is stored, the result is a closed circuit at version 0.
 
-        In an EventView, the status of an event that is still in the outbox is received, or failed if the message was
-        rejected. `deliveries` is the number of accepted deliveries. `retry_attempts` is the highest of any delivery.
-        `last_retry_at` is the latest `last_attempt_at` among deliveries with more than one attempt. `next_retry_at` is
-        the earliest next retry. `failed_at` is the time at which the status became failed; it is None for any other
-        status.
+        In an EventView, an event that is still in the outbox has the status "received", or "failed" if its message was
+        rejected. `deliveries` is the number of accepted deliveries. `retry_attempts` is the highest value among its
+        deliveries. `last_retry_at` is the latest `last_attempt_at` among deliveries with more than one attempt.
+        `next_retry_at` is the earliest next retry. `failed_at` is the time at which the status became "failed"; it is
+        None for any other status.
         """
 
     async def get_many(self, kind: type[T], org_id: UUID | None, keys: Sequence[UUID]) -> list[T]:
-        """The records with these ids that exist, each once, in any order. The kind is Endpoint (also deleted ones),
-        Circuit (only stored ones), Delivery, DeliveryPayload or EventSummary."""
+        """The existing records with these ids, each of them once, in any order. `kind` is Endpoint (including deleted
+        endpoints), Circuit (only stored circuits), Delivery, DeliveryPayload or EventSummary."""
 
     async def write(self, changes: Sequence[Put | Delete], entry: AuditEntry | None = None) -> bool:
-        """Apply all changes and add `entry` to the audit log; False, changing nothing, if a document is not at its
-        expected version, or if a document to delete does not exist.
+        """Apply all changes and add `entry` to the audit log. Returns False and changes nothing if a document is not at
+        its expected version, or if a document to delete does not exist.
 
-        Without changes, this only adds the entry. Writing an endpoint or changing an organization increments the
-        routing version. Writing an alert setting requires an entry, whose `at` is the time of the change. Conflict if
-        another API key has the same digest. A crash may undo writes that contain only workers' heartbeats.
+        If `changes` is empty, this only adds the entry. Writing an endpoint or changing an organization increments the
+        routing version. Writing an alert setting requires an entry, whose `at` is the time of the change. Raises
+        Conflict if another API key has the same digest. A crash may undo writes that contain only workers' heartbeats.
         """
 
     async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, entry: AuditEntry) -> ApiKey:
         """Revoke a key, write `entry` and return the key. A key that is already revoked is returned unchanged.
 
-        Conflict if the organization's last valid admin key would then expire earlier than it does now
-        (stores/limits.py). This is checked in the same transaction, so two admins who revoke each other's keys cannot
-        both succeed.
+        Raises Conflict for a valid admin key if no other valid admin key expires at the same time or later, because
+        without this key the organization would be locked out earlier (stores/limits.py). This is checked in the same
+        transaction, so two admins who revoke each other's keys cannot both succeed.
         """
 
     # -- 3. lists ------------------------------------------------------------------------------------------
-    # Pass the cursor of a page to read the next page. An invalid cursor raises InvalidInput. An item that matches
-    # the filter throughout, and whose position does not change, is returned exactly once, even if other items change.
-    # Every call examines a limited number of index entries, whatever the filter (stores/limits.py). At that limit it
-    # returns a cursor and the items found so far, which may be none.
+    # Pass the cursor of a page to read the next page. An invalid cursor raises InvalidInput. An item is returned
+    # exactly once if it keeps matching the filter and keeps its position, even if other items change. Every call
+    # examines a limited number of index entries, regardless of the filter (stores/limits.py). A call that reaches this
+    # limit returns a cursor and the items found so far, possibly none.
 
     async def page(
         self, org_id: UUID | None, query: PagedQuery[T], cursor: str | None = None, limit: int = 50
     ) -> Page[T]: ...
 
     async def count(self, org_id: UUID | None, query: PagedQuery[T], limit: int = COUNT_MAX) -> Count:
-        """How many items a list has. It can be the list of events, inbox events, the retry queue, dead letters,
-        entities, WaitingDeliveries or BulkResults. At most `limit` index entries are examined; if there are more, the
-        value is a lower bound."""
+        """The number of items in a list: events, inbox events, the retry queue, dead letters, entities,
+        WaitingDeliveries or BulkResults. At most `limit` index entries are examined; if there are more, the value is a
+        lower bound."""
 
     async def count_by_endpoint(
         self, org_id: UUID, query: RetryQueueFilter | DeadLetterFilter, limit: int = COUNT_MAX
@@ -473,20 +487,21 @@ class Store(Protocol):
         """The number of items per endpoint, among the entries that `count` would examine."""
 
     async def find(self, org_id: UUID | None, query: BoundedQuery[T]) -> list[T]:
-        """All items of a list that is short enough to need no pages."""
+        """All items of a list that is short enough to be returned without paging."""
 
     # -- 4. figures ----------------------------------------------------------------------------------------
-    # The verbs above write counters, and `aggregate` regularly moves them into roll-ups. Reads add up both in one
-    # snapshot, so they are always exact. The endpoint None stands for the whole organization. If `org_id` is also None,
-    # it stands for all organizations except the reserved one.
+    # The methods above write counters, and `aggregate` regularly moves these into roll-ups. Each read adds up both from
+    # one snapshot, so the results are always exact. The endpoint None stands for the whole organization. If `org_id` is
+    # also None, the endpoint None stands for all organizations except the reserved one.
 
     async def aggregate(
         self, now: Instant, limit: int | None = None, *, minutes_before: Instant = 0, hours_before: Instant = 0
     ) -> int:
-        """Move up to `limit` counters of past minutes into roll-ups. Also drop up to `limit` roll-ups of each of these:
+        """Move up to `limit` counters of past minutes into roll-ups. Also drop up to `limit` roll-ups of each span:
         minutes that began before `minutes_before`, and hours and days that began before `hours_before`. The default
-        limit is `aggregate_max`. Returns the largest number of rows moved or dropped: if it equals the limit, there may
-        be more. Several processes may call this at once."""
+        limit is `aggregate_max`. The rows moved and the rows dropped for each span are counted separately. The largest
+        of these counts is returned; if it equals the limit, more rows may be left. Several processes may call this at
+        the same time."""
 
     async def figures(
         self,
@@ -497,8 +512,8 @@ class Store(Protocol):
         names: tuple[str, ...] = FIGURES,
     ) -> dict[EndpointKey, Figures]:
         """Sums for each of these endpoints, all from one snapshot; zeros for an unknown endpoint. Without `since` or
-        `until`, they cover all time. A range is extended to whole minutes, or to whole hours if it is longer than
-        FINE_RANGE (`rollup_parts`). Only the figures in `names` are added up, which is cheaper; the others are 0."""
+        `until`, the sums cover all time. A range is extended to whole minutes, or to whole hours if it is longer than
+        FINE_RANGE (`rollup_parts`). To save time, only the figures in `names` are added up; the others are 0."""
 
     async def series(
         self,
@@ -515,15 +530,15 @@ class Store(Protocol):
     async def dead_letters_by_hour(
         self, org_id: UUID, causes: Sequence[int], since: Instant, hours: int
     ) -> dict[int, tuple[int, ...]]:
-        """How many current dead letters, of any event type, became dead with each cause in each of the `hours` from
-        `since`. All counts together read at most DEAD_LETTERS_COUNTED_MAX entries, so the count of an hour with very
-        many dead letters is a lower bound."""
+        """For each cause, the number of current dead letters (of any event type) that became dead in each of the
+        `hours` hours from `since`. At most DEAD_LETTERS_COUNTED_MAX entries are read in total, so if there are very
+        many dead letters, some counts are lower bounds."""
 
     async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
-        """For each of these endpoints, the earliest `owed_since` of its open deliveries, which may be in the future.
-        Endpoints without open deliveries are left out. Only the WAITING_EXAMINED_MAX deliveries that are due first are
-        examined, so if there are more, an older one with a later due time may be missed."""
+        """For each of these endpoints, the earliest `owed_since` of its open deliveries. This instant may be in the
+        future. Endpoints without open deliveries are left out. Only the WAITING_EXAMINED_MAX deliveries that are due
+        first are examined, so if there are more, an older delivery with a later due time may be missed."""
 
     async def circuit_counts(self, org_id: UUID | None = None) -> Mapping[CircuitState, int]:
-        """How many endpoints have a circuit in each state, including zeros. Deleted endpoints do not count. Without
-        `org_id`, all organizations except the reserved one are counted."""
+        """The number of endpoints in each circuit state. States without endpoints are included, with the number 0.
+        Deleted endpoints do not count. Without `org_id`, all organizations except the reserved one are counted."""

@@ -1,9 +1,9 @@
-"""Computes how one write changes the counters of model/rollup.py and the counts of its events. Also splits a range of
-time into the roll-ups that cover it.
+"""Computes how one write changes the counters (model/rollup.py) and the delivery counts of events. Also splits a range
+of time into the roll-ups that cover it.
 
 Only this module decides which figures a change affects. Organizations and endpoints are identified by the store's
-internal keys. Counters of events have the endpoint OF_EVENTS. Claims and releases do not change the counters of an
-endpoint, because a delivery in progress is still open.
+internal keys. Counters of events belong to no endpoint; their endpoint key is OF_EVENTS. Claims and releases do not
+change the counters of an endpoint, because a delivery in progress is still open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from doorstep.model.event import EventStatus
 from doorstep.model.rollup import FINE_RANGE, HOUR, MINUTE, Span, retries_figure, ttd_figure
 
 OF_EVENTS = 0
-"""The endpoint of counters that belong to events."""
+"""The endpoint key in counters of events."""
 EVERY = 0
 """The key that stands for all organizations, or for all endpoints, in sums."""
 Owner = tuple[Any, Any]
@@ -36,7 +36,7 @@ _RESULTS = {DeliveryState.DELIVERED: "succeeded", DeliveryState.PENDING: "retrie
 
 
 class Tally:
-    """Changes of figures per owner. Owners without changes have no row."""
+    """The changes to figures, by owner. Owners without changes have no row."""
 
     __slots__ = ("rows",)
 
@@ -71,7 +71,7 @@ class Tally:
             self.add(owner, new.value, events)
 
     def statuses(self, changes: Iterable[tuple[object, StatusChange]]) -> None:
-        """Count status changes made by attempts or acknowledgements, each given with its organization."""
+        """Count status changes made by attempts or acknowledgements, given as pairs of an organization and a change."""
         for org, change in changes:
             assert change.old_status is not None, "only an acceptance has none"
             self.status(org, change.old_status, change.new_status)
@@ -119,7 +119,8 @@ def settlement_tally(
     changes: Iterable[StatusChange],
     now: Instant,
 ) -> Tally:
-    """The changes of the counters by settlements. `owners` has the owner of each of their endpoints."""
+    """The counter changes that settlements cause. `owners` maps the id of each endpoint to the owner of its
+    counters."""
     tally = Tally()
     tally.settled(((owners[one.claim.endpoint_id], one) for one in valid), now)
     for settlement in late:
@@ -133,7 +134,8 @@ def settlement_tally(
 
 
 class EventTally:
-    """How many deliveries of one event a batch of settlements ends, by result, and their highest number of retries."""
+    """The effect of a batch of settlements on one event: how many of its deliveries ended, by result, and the highest
+    number of retries among these deliveries."""
 
     __slots__ = ("claim", "dead", "done", "retry_attempts")
 
@@ -158,8 +160,8 @@ class EventTally:
 
 
 def tally_by_event(settlements: Iterable[Settlement]) -> dict[object, EventTally]:
-    """The tally of each event, by the event's key. Settlements that retry are left out, because they do not change the
-    event."""
+    """The tally of each event, by the event's key. Settlements that lead to a retry are left out, because they do not
+    change the event."""
     tallies: dict[object, EventTally] = {}
     for settlement in settlements:
         if settlement.state is not DeliveryState.PENDING:
@@ -174,14 +176,14 @@ def tally_by_event(settlements: Iterable[Settlement]) -> dict[object, EventTally
 # -- rollups of a range ------------------------------------------------------------------------------------
 
 Part = tuple[Span, Instant, Instant]
-"""The roll-ups of one span that start at the first instant or later, and before the second."""
+"""A span and two instants: the roll-ups of that span that start at or after the first instant and before the second."""
 
 _UNITS = ((Span.DAY, DAY), (Span.HOUR, HOUR), (Span.MINUTE, MINUTE))
 
 
 def rollup_parts(since: Instant, until: Instant) -> list[Part]:
-    """Split a range into whole days, the hours before and after them, and the minutes before and after those. A range
-    longer than FINE_RANGE is rounded to whole hours and has no minutes."""
+    """Split a time range into whole days, the whole hours before and after these days, and the minutes before and after
+    these hours. A range longer than FINE_RANGE is extended to whole hours and has no minutes."""
     unit = HOUR if until - since > FINE_RANGE else MINUTE
     return list(_parts(since - since % unit, until + -until % unit, _UNITS))
 

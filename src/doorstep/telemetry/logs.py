@@ -1,8 +1,8 @@
 """Writes the log: a telemetry subscriber with its own thread.
 
 The thread encodes and writes the lines, so that a slow or closed reader of the output can neither block nor crash the
-engine. Lines that do not fit into the queue or cannot be written are counted, and the count is logged later. Records of
-the standard library's logging and uncaught errors are written to the same log as notices.
+engine. Lines that do not fit into the queue or cannot be written are counted, and the count is logged later. Uncaught
+errors and the records of the standard library's logging are also written to this log, in the form of notices.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from doorstep.telemetry.facts import RANKS, Fact, Format, Level, Notice, Subscri
 from doorstep.telemetry.redaction import NONE, Secrets, safe_message, scrubbed, traceback_of
 
 WAITING_MAX = 200_000
-"""How many facts may wait for a slow reader (about 60 MiB). Further facts are dropped."""
+"""The maximum number of facts that wait for a slow reader (about 60 MiB). Further facts are dropped."""
 _INFO = RANKS["info"]
 
 
 class LogWriter:
     """A telemetry subscriber that queues facts and writes them soon after.
 
-    After `close`, and in a forked process, facts are written immediately: the thread is not running, and such a process
-    may end at any moment.
+    After `close`, and in a forked process, facts are written immediately, because the thread is not running and the
+    process may end at any moment.
     """
 
     dropped_ever: ClassVar[int] = 0
@@ -63,7 +63,7 @@ class LogWriter:
 
     def _reset(self) -> None:
         """Set the initial state. This is also called in a forked process, where the parent's locks might never be
-        released. Facts that were waiting at the fork are written by the parent."""
+        released. Facts that were waiting at the time of the fork are written by the parent."""
         self._batches: deque[Sequence[Fact]] = deque()
         self._lock = threading.RLock()  # re-entrant, because garbage collection may run a finalizer that logs
         self._waiting = 0
@@ -86,7 +86,8 @@ class LogWriter:
             self._write_waiting()
 
     def close(self, timeout_seconds: float = 2.0) -> None:
-        """Write the waiting facts, but wait for a slow reader only until the timeout."""
+        """Write the facts that are still waiting. If the reader is slow, stop waiting for it after
+        `timeout_seconds`."""
         self._stopping.set()
         self._awake.set()
         if self._thread is not None:
@@ -157,8 +158,8 @@ class LogWriter:
 
 
 _FREE_TEXT = frozenset({"message", "fields", "error", "error_reason", "reason"})
-"""Fields with free text, in which secrets are hidden. The other fields have values that Doorstep creates itself. If a
-secret were a common word, hiding it there would garble them."""
+"""Fields with free text, in which secrets are hidden. The values of all other fields are created by Doorstep itself. If
+a secret were a common word, hiding it in these values would garble them."""
 
 
 def without(fact: Fact, secrets: Secrets) -> Fact:
@@ -168,7 +169,7 @@ def without(fact: Fact, secrets: Secrets) -> Fact:
 
 
 def open_log(level: Level, log_format: str, output: int = 1, secrets: Secrets = NONE) -> LogWriter:
-    """Open the log of this process and route the standard library's logging into it. It hides the `secrets`."""
+    """Open the log of this process and route the standard library's logging into it. The log hides the `secrets`."""
     format = text_format(colour=os.isatty(output)) if _is_text(log_format, output) else json_lines
     writer = LogWriter(format, level=level, output=output, secrets=secrets)
     route_standard_logging(writer, level)
@@ -180,7 +181,7 @@ def embedded_log(level: Level, log_format: str, secrets: Secrets = NONE) -> Iter
     """`open_log` for a program that embeds Doorstep. If the program has configured logging, its configuration stays in
     effect. Everything is restored at the end.
 
-    With JSON, an error that leaves this block is logged too, because the program, or Python, would print it as text.
+    With JSON, an error that leaves this block is also logged, because the program or Python prints it only as text.
     """
     routing, log = Routing.current(), open_log(level, log_format, secrets=secrets)
     try:
@@ -228,7 +229,7 @@ class LogOutput:
     def __init__(self, handle: int) -> None:
         self._handle = handle
         self._torn = False
-        """The last write failed in the middle of a line."""
+        """Whether the last write failed in the middle of a line."""
 
     def write(self, lines: bytes) -> None:
         """Write these lines. Raises LinesLost with the number of lines that were not written in full."""
@@ -247,8 +248,8 @@ class LogOutput:
 def _written(handle: int, data: bytes) -> Iterator[int]:
     """Write the data; yields the number of bytes of each write.
 
-    It slices a memoryview, because a slow reader takes large data in small pieces, and the rest must not be copied each
-    time.
+    A slow reader takes large data in small pieces. The data is sliced as a memoryview, so that the rest is not copied
+    for each piece.
     """
     left = memoryview(data)
     while left:
@@ -268,8 +269,8 @@ def _wait(handle: int) -> None:
 
 
 def _chunks(data: bytes, handle: int) -> Iterator[bytes]:
-    """The data in one chunk or, for a pipe, in whole lines of up to PIPE_BUF bytes together. Larger writes to a pipe
-    could be interleaved with those of other workers."""
+    """The data in one chunk or, for a pipe, in chunks of whole lines. For a pipe, a chunk has at most PIPE_BUF bytes,
+    unless a single line is longer: larger writes could be interleaved with those of other workers."""
     if len(data) <= select.PIPE_BUF or not stat.S_ISFIFO(os.fstat(handle).st_mode):
         yield data
         return
@@ -312,7 +313,7 @@ def route_standard_logging(write: Subscriber, level: Level) -> None:
 
 
 class Routing(NamedTuple):
-    """The logging setup of a program, saved in order to restore it later."""
+    """The logging setup of a program, saved so that it can be restored later."""
 
     handlers: list[logging.Handler]
     level: int
@@ -336,7 +337,8 @@ class Routing(NamedTuple):
 
 
 class _Hook:
-    """Logs an error that Python would print to standard error, then calls the previous hook if it is not built in."""
+    """Logs an error that Python would print to standard error, then calls the previous hook, unless that is Python's
+    default."""
 
     def __init__(
         self, log: Callable[[Any], None], previous: Callable[[Any], Any], builtin: Callable[[Any], Any]

@@ -40,7 +40,8 @@ class Snapshot(NamedTuple):
 
     taken_at: Instant
     totals: Figures
-    """The figures of all organizations, without messages to alert channels, which do not appear in lists."""
+    """The figures of all organizations. Messages to alert channels are not included, because they do not appear in
+    lists."""
     circuits: Mapping[CircuitState, int]
     waiting_endpoints: int
     oldest_due_seconds: float
@@ -73,7 +74,7 @@ class Distribution(Record, frozen=True):
 
 class Measure(NamedTuple):
     """One metric. The name of a counter ends in `_total`. Units in braces are annotations in OpenTelemetry. The unit
-    `1` would mean a ratio, and collectors would add that word to the name."""
+    `1` would mean a ratio, and collectors would add the suffix `_ratio` to the name."""
 
     name: str
     kind: Kind
@@ -99,7 +100,7 @@ def _endpoint_figure(name: str, read: Callable[[EndpointFigures], float], unit: 
 
 
 _OUTCOMES = {"succeeded": "succeeded", "retry": "retried", "dead": "died"}
-"""The outcomes of an attempt, and the figure that counts each."""
+"""The possible outcomes of an attempt. Each is mapped to the figure that counts it."""
 
 
 def _attempts(figures: Figures, **labels: str) -> list[Value]:
@@ -124,7 +125,7 @@ def _time_to_delivery(snapshot: Snapshot) -> Distribution:
 
 
 def _retries(snapshot: Snapshot) -> Distribution:
-    """The distribution of retries. In its sum, deliveries with more than seven retries count as seven."""
+    """The distribution of retries. In the sum, a delivery with more than seven retries counts as one with seven."""
     counts = snapshot.totals.retries
     return Distribution(RETRY_BOUNDS, counts, float(sum(number * count for number, count in enumerate(counts))))
 
@@ -178,9 +179,7 @@ MEASURES: tuple[Measure, ...] = (
         "Dead letters that nobody has acted on, without archived ones",
     ),
     _figure("doorstep_deliveries_dead_total", "dead", "{delivery}", "Deliveries that became dead letters"),
-    Measure(
-        "doorstep_circuits", Kind.GAUGE, "Endpoints by the state of their circuit", _circuits, ("state",), "{endpoint}"
-    ),
+    Measure("doorstep_circuits", Kind.GAUGE, "Endpoints per circuit state", _circuits, ("state",), "{endpoint}"),
     Measure(
         "doorstep_attempts_total",
         Kind.COUNTER,
@@ -213,7 +212,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "doorstep_alert_messages",
         Kind.GAUGE,
-        "Messages to alert channels, which no other metric counts: waiting ones, and those that failed recently",
+        "Messages to alert channels that are waiting or failed recently; no other metric counts these messages",
         _messages,
         ("state",),
         "{message}",

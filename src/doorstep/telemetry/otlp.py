@@ -47,7 +47,7 @@ Template = bytes
 def template(name: str, kind: SpanKind, attributes: Attributes, *, parent: bool, linked: bool) -> Template:
     """A template for spans with these attributes. Attributes are ids, codes and numbers, never payloads.
 
-    Correlation ids and error messages are not part of the template: otherwise hardly any two spans would share one.
+    Correlation ids and error messages are not part of the template, because hardly any spans could then share one.
     """
     before = b"\x0a\x10%b\x12\x08%b" + (b"\x22\x08%b" if parent else b"%b")
     content = _text(5, name) + bytes([6 << 3, kind]) + _attributes(attributes)
@@ -95,7 +95,7 @@ def _state_and_error(state: str, error: str) -> bytes:
 
 
 class Requests:
-    """Builds the bodies of requests for the spans of one process."""
+    """Builds request bodies from the spans of one process."""
 
     def __init__(self, resource: Mapping[str, str], version: str) -> None:
         self._resource = _field(1, _attributes(tuple(resource.items()), field=1))
@@ -142,7 +142,7 @@ _TAGS = [bytes([number << 3 | 2]) for number in range(16)]
 
 @lru_cache(maxsize=256)
 def _before(name: str, length: int) -> bytes:
-    """The beginning of an encoded attribute, up to its text, which has this length."""
+    """The bytes that precede the text in an encoded attribute whose text has this length."""
     value = "-" * length
     return _attributes(((name, value),))[: -length or None]
 
@@ -155,7 +155,8 @@ _DEFAULT_ENDPOINT = "http://localhost:4318"
 _PROTOCOL = "http/protobuf"
 _MILLISECONDS_FROM = 500
 TRACES_PER_SECOND = 100
-"""The most traces that one process starts per second by default, in addition to traces that senders started."""
+"""By default, one process starts at most this many traces per second. Traces that senders started do not count toward
+this limit."""
 
 
 class Collector(NamedTuple):
@@ -205,14 +206,15 @@ class _Variables:
         return self._environment.get(name, "").strip()
 
     def enabled(self, signal: str) -> bool:
-        """Whether to export this signal (TRACES or METRICS): the variables name an OTLP exporter or a collector."""
+        """Whether to export this signal (TRACES or METRICS). It is exported if the variables name an OTLP exporter or a
+        collector, unless they disable the SDK."""
         exporter = self.text(f"OTEL_{signal}_EXPORTER")
         collectors = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
         named = exporter == "otlp" or (exporter == "" and any(map(self.text, collectors)))
         return named and self.text("OTEL_SDK_DISABLED").lower() != "true"
 
     def of_otlp(self, name: str) -> str:
-        """The value of the variable for traces, otherwise that of the general variable."""
+        """The value of the variable for traces or, if that is not set, of the general variable."""
         return self.text(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or self.text(f"OTEL_EXPORTER_OTLP_{name}")
 
     def number(self, name: str, default: float, rule: _Rule) -> float:
@@ -230,7 +232,7 @@ class _Variables:
 
 
 class _Rule(NamedTuple):
-    """Which values a numeric variable may have, in words and as a function."""
+    """A rule for the values of a numeric variable, in words and as a function."""
 
     words: str
     allows: Callable[[float], bool]
@@ -243,7 +245,8 @@ _INTERVAL = _Rule("from 100 to 86400000 milliseconds", lambda number: 100 <= num
 
 
 def _url(given: _Variables) -> str:
-    """The URL for traces. The variable for traces is a complete URL; the general one needs the path added."""
+    """The URL for traces. The variable for traces contains the complete URL. The general variable contains a base URL,
+    to which this function adds the path."""
     general = given.text("OTEL_EXPORTER_OTLP_ENDPOINT") or _DEFAULT_ENDPOINT
     url = given.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or general.rstrip("/") + "/v1/traces"
     if not url.startswith(("http://", "https://")):
@@ -272,8 +275,8 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _sampler(given: _Variables) -> Sampler:
-    """The sampler from the variables. A trace costs a fifth as much as a delivery, so by default at most a hundred are
-    started per second."""
+    """The sampler from the variables. A trace costs a fifth as much as a delivery, so by default at most a hundred
+    traces are started per second."""
     name, share = given.text("OTEL_TRACES_SAMPLER"), given.number("OTEL_TRACES_SAMPLER_ARG", 1, _SHARE)
     if not name:
         return parent_based(at_most(TRACES_PER_SECOND))

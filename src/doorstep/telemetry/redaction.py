@@ -2,7 +2,8 @@
 
 Our own facts are safe: they have no field for a payload, and secrets have types that print as `***`. But an exception
 may quote the value that caused it, as database drivers do, and a library may log anything. So the text of an exception
-is used only if its type describes problems of programs or machines. For all other types, only the type is logged.
+is used only if exceptions of its type describe problems with programs or machines. Of all other exceptions, only the
+type is logged.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from doorstep.errors import DoorstepError
 HIDDEN = "***"
 _TEXT_CHARS_MAX = 500
 _SECRET_CHARS_MIN = 8
-"""Shorter secrets are not hidden. They may occur in other text by chance, and hiding them there would reveal them."""
+"""The minimum length of a secret that is hidden. Shorter secrets may occur in other text by chance, and hiding them
+there would reveal them."""
 _ERRORS_MAX = 50
-"""The most errors of a chain that are reported: the last ones."""
+"""The maximum number of errors reported from one chain. If a chain is longer, only its last errors are reported."""
 
 _PLAIN = (
     DoorstepError,
@@ -41,7 +43,7 @@ _PLAIN = (
 """Errors that describe a program or a machine, not the values that it processed."""
 
 _TRACEBACK = "Traceback (most recent call last):\n"
-"""People and programs search logs for this line."""
+"""The line that begins a traceback. People and programs search logs for it."""
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 _TOKENS = re.compile(r"\b(whsec_|whsk_|whpk_|dsk_)[A-Za-z0-9+/=_-]{8,}")
 _CREDENTIALS = re.compile(
@@ -130,7 +132,7 @@ class Secrets:
         return any(form in lines for form in self._encoded)
 
     def hidden_in(self, value: object) -> object:
-        """The value with secrets hidden in its strings. Except for numbers, collections and None, it becomes text."""
+        """The value with secrets hidden in its strings. Values other than numbers, collections and None become text."""
         if isinstance(value, dict):
             return {name: self.hidden_in(one) for name, one in value.items()}
         if isinstance(value, list | tuple):

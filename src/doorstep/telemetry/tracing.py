@@ -62,12 +62,12 @@ def context_of(trace: str) -> TraceContext:
 
 
 def beginning(event_id: UUID) -> TraceContext:
-    """The trace of an event that was sent without one. Its id is the event's id."""
+    """The trace of an event that was sent without a trace context. The trace id is the event's id."""
     return TraceContext(event_id.int, 0, None, "")
 
 
 def begun(event_id: UUID) -> str:
-    """The trace of an event that was sent without one, as text to store with the event if it is recorded."""
+    """The trace context to store with an event that was sent without one, if its trace is recorded."""
     return f"00-{event_id.int:032x}-{_NO_SPAN}-01"
 
 
@@ -80,13 +80,13 @@ def attempt_span(delivery_id: UUID, attempt: int) -> int:
 
 
 def late_span(delivery_id: UUID, token: int) -> int:
-    """The span id of a late result. The attempt was settled without this result, and that span already uses the
-    attempt's id."""
+    """The span id of a late result. The attempt had already been settled with another result, and the span of that
+    result has the attempt's usual span id."""
     return attempt_span(delivery_id, -token)
 
 
 def outgoing(context: TraceContext, span_id: int) -> str:
-    """The `traceparent` for a receiver. The receiver's spans become children of this span, which is recorded."""
+    """The `traceparent` for a receiver. This span is recorded, and the receiver's spans become its children."""
     return f"00-{context.trace_id:032x}-{span_id:016x}-01"
 
 
@@ -121,7 +121,7 @@ def ratio(share: float) -> Sampler:
 
 
 _56_BITS = (1 << 56) - 1
-"""The part of a trace id that is random, according to the W3C."""
+"""The bits of a trace id that are random according to the W3C standard."""
 
 
 def at_most(traces_per_second: int, clock: Callable[[], float] = time.monotonic) -> Sampler:
@@ -154,7 +154,7 @@ class Tracing:
         self.samples = sampler
 
     def begin(self, event_id: UUID) -> str | None:
-        """The trace of an event that was sent without one; None if the event is not sampled.
+        """The trace of an event that was sent without a trace context; None if the event is not sampled.
 
         The decision is stored with the event, so all processes agree, and an event that is not sampled costs nothing.
         """

@@ -61,7 +61,7 @@ class Inspection:
         return [event for event in events if matches(event_type, event.event_type)]
 
     def _outbox(self) -> list[OutboxMessage]:
-        """Events sent on the program's own connection, and either rejected or not drained yet."""
+        """Events that were sent on the program's own connection and were rejected or have not been drained yet."""
         rejected = _at_once(self._store.find(None, RejectedMessages(limit=_OUTBOX_MAX)))
         messages = [*_at_once(self._store.outbox(_OUTBOX_MAX)), *rejected]
         return [message for message in messages if message.event_id not in self._events]
@@ -82,10 +82,10 @@ class Inspection:
     # -- assertions ----------------------------------------------------------------------------------------
 
     def assert_sent(self, event_type: str, payload: Any = _ANYTHING, count: int | None = None) -> list[Event]:
-        """At least one event of this type (and this payload, if given) was sent; with `count`, exactly that many.
+        """Assert that at least one event of this type (and with this payload, if given) was sent.
 
-        Payloads are compared as JSON, or byte for byte if given as bytes. `unittest.mock.ANY` matches any value. Returns
-        the events.
+        With `count`, assert that exactly that many were sent. Payloads are compared as JSON, or byte for byte if given
+        as bytes. `unittest.mock.ANY` matches any value. Returns the events.
         """
         found = [event for event in self.sent(event_type) if _has(event, payload)]
         if len(found) != count if count is not None else not found:
@@ -93,18 +93,21 @@ class Inspection:
         return found
 
     def assert_nothing_sent(self, event_type: str = "*") -> None:
-        """No event was sent, or none of this type."""
+        """Assert that no event was sent, or none of this type."""
         if found := self.sent(event_type):
             raise AssertionError(f"nothing of type {event_type} should have been sent, but was:\n{_listed(found)}")
 
     def assert_delivered(self, sent: Sent) -> None:
-        """The event was delivered to every endpoint that subscribes to it. Works after it has been cleaned up, too."""
+        """Assert that the event was delivered to every endpoint that subscribes to it.
+
+        This also works after the store has cleaned up the event.
+        """
         event = self._known(sent)
         if self._status(event) is not EventStatus.DELIVERED:
             raise AssertionError(f"{_named(event)} is not delivered:\n{self._states(sent)}")
 
     def assert_dead(self, sent: Sent, code: str | None = None) -> None:
-        """At least one delivery of the event is a dead letter, with this code if given."""
+        """Assert that at least one delivery of the event is a dead letter, with this code if given."""
         dead = [one for one in self.deliveries(sent) if one.state in (DeliveryState.DEAD, DeliveryState.ARCHIVED)]
         if not any(code in (None, one.code) for one in dead):
             missing = "no dead letter" if code is None else f"no dead letter with code {code}"

@@ -36,16 +36,16 @@ class Request(NamedTuple):
     body: bytes
     at: Instant
     flaw: str = ""
-    """Why its signature is invalid, in a sentence; empty if it is valid or was not verified."""
+    """A sentence that says why the request's signature is invalid; empty if it is valid or was not verified."""
 
     @property
     def path(self) -> str:
-        """The path of its URL."""
+        """The path of the request's URL."""
         return urlsplit(self.url).path
 
     @property
     def event_id(self) -> str:
-        """The event's id, the same for all attempts."""
+        """The event's id, which is the same for all attempts."""
         return self.headers["webhook-id"]
 
     def json(self) -> Any:
@@ -134,13 +134,13 @@ class Player:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.requests: list[Request] = []
-        """In the order of their arrival."""
+        """All requests received so far, in the order of arrival."""
         self._default: Personality = ok
         self._by_place: dict[str, Personality] = {}
         self._webhook: Webhook | None = None
 
     def behaves(self, personality: Personality, at: str | None = None) -> None:
-        """Use this personality from now on: for all requests, or only `at` a URL or path."""
+        """Use this personality from now on, for all requests or only for those to the URL or path `at`."""
         if at is None:
             self._default = personality
         else:
@@ -184,7 +184,7 @@ class Receiver(Player):
         self.port = 0
 
     def url(self, path: str = "/") -> str:
-        """Its URL."""
+        """The URL of this receiver."""
         return f"http://127.0.0.1:{self.port}{path}"
 
     def open(self) -> None:
@@ -231,7 +231,7 @@ class Receiver(Player):
             writer.close()
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Read and answer one request; False if the connection can no longer be used."""
+        """Read and answer one request. Returns False if the connection can no longer be used."""
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
@@ -272,12 +272,12 @@ def _head(answer: Answer, *header_lines: str) -> bytes:
 
 
 class UnlimitedTransport:
-    """The part that the transports below share: they serve every target, without a limit."""
+    """The base of the transports below, which serve every target without a limit."""
 
     _done: Done | None = None
 
     def open(self, done: Done) -> None:
-        """Set the receiver of replies."""
+        """Set the function that gets the replies."""
         self._done = done
 
     def serves(self, target: str, org_id: UUID) -> bool:
@@ -335,19 +335,20 @@ _FAILURES = {
 
 
 class NoNetwork(UnlimitedTransport, Player):
-    """A `Transport` that simulates every URL. Delays take no real time; delays longer than the timeout cause one."""
+    """A `Transport` that simulates every URL. Delays take no real time. If a delay is longer than the timeout, the
+    attempt times out."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._error: Exception | None = None
 
     def start(self, transmissions: Sequence[Transmission]) -> None:
-        """Like a real transport, reply in a later iteration of the event loop, not at once."""
+        """Like a real transport, reply in a later iteration of the event loop, not immediately."""
         replies = [(transmission, self._reply(transmission)) for transmission in transmissions]
         asyncio.get_running_loop().call_soon(self._report, replies)
 
     def raise_error(self) -> None:
-        """If a personality has raised an exception since the last call, raise the first one."""
+        """If personalities have raised exceptions since the last call, raise the first of them."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -364,7 +365,7 @@ class NoNetwork(UnlimitedTransport, Player):
         return replace(reply, status=answer.status, headers=_head(answer, *answer.headers), body=answer.body)
 
     def _answer(self, transmission: Transmission, headers: dict[str, str]) -> Answer:
-        """If a personality raises an exception, close the connection. `drain` raises the exception when it ends."""
+        """If a personality raises an exception, close the connection; `drain` raises that exception when it ends."""
         try:
             return self.play(transmission.target, headers, transmission.claim.payload)
         except Exception as error:  # noqa: BLE001  the engine must continue, or the next drain would wait for this attempt

@@ -38,7 +38,7 @@ from doorstep.transports.http import HttpTransport
 from doorstep.transports.transport import Transport
 
 BEGINNING: Instant = 1_750_000_000 * SECOND
-"""A Sunday in June 2025; any fixed instant would do."""
+"""The initial time of a FakeClock: a Sunday in June 2025. Any fixed instant would do."""
 
 
 class FakeClock:
@@ -48,7 +48,7 @@ class FakeClock:
         self._now = now
 
     def now(self) -> Instant:
-        """Its current time."""
+        """The current time of this clock."""
         return self._now
 
     def advance(self, span_seconds: float) -> Instant:
@@ -70,11 +70,11 @@ _STEP_SECONDS = 0.01
 """The minimum time between two steps of a bulk operation. On a clock that stands still, a step seems to take no time,
 so the bulk runner would not pause."""
 _NO_JITTER = 0.5
-"""The middle of the random range, with which every delay is exactly the policy's."""
+"""The middle of the range of random numbers. With this value, every delay is exactly as the policy defines it."""
 
 
 class Drainer:
-    """Runs a Doorstep step by step. It must be open on this clock but not started.
+    """Runs a Doorstep step by step. The Doorstep must be open, must use this clock, and must not be started.
 
     All due work is done before the clock moves on. The Drainer uses the same components as a worker, except for the
     loops that wait between rounds.
@@ -103,8 +103,8 @@ class Drainer:
     async def drain(self, until: float = 0) -> None:
         """Do everything that is due, and everything that follows from it.
 
-        With `until`, also do all work that becomes due within that many seconds: the clock jumps from one due time to
-        the next. At the end, it has advanced by exactly `until` seconds.
+        With `until`, also do all work that becomes due in the next `until` seconds: the clock jumps from one due time
+        to the next. At the end, it has advanced by exactly `until` seconds.
         """
         end = self._clock.now() + seconds(until)
         while (next_at := await self._run_until_idle()) is not None and next_at <= end:
@@ -140,7 +140,8 @@ class Drainer:
         await self._settler.run_once()
 
     async def _run(self, service: Service) -> Instant | None:
-        """Run a service once. Only a running bulk operation returns a due time; polling intervals are ignored."""
+        """Run a service once; return its next due time. Only a running bulk operation has one; polling intervals are
+        ignored."""
         delay = await service.run_once()
         if delay is None or not isinstance(service, BulkRunner) or not await self._store.find(None, LiveBulks()):
             return None
@@ -158,10 +159,11 @@ _LOOPBACK = ip_network("127.0.0.0/8")
 
 
 class sandbox:
-    """Opens your Doorstep for the `with` block. Afterwards its previous state is restored; events sent inside are gone.
+    """Opens your Doorstep for the `with` block. Afterwards, its previous state is restored and the events are
+    discarded.
 
     Deliveries run only in `drain`. `box.network` simulates endpoints with a URL, without connections. With
-    `network=True`, they are called over the network, including those on this machine (see `Receiver`).
+    `network=True`, these endpoints are called over the network, including those on this machine (see `Receiver`).
     """
 
     def __init__(self, doorstep: Doorstep, *, clock: FakeClock | None = None, network: bool = False) -> None:
@@ -202,7 +204,8 @@ class _Box(Inspection):
         self._replaced = patch.dict(vars(doorstep), self._replacements(store))
 
     def _replacements(self, store: Store) -> dict[str, Any]:
-        """Attributes to replace on the Doorstep. Registrations are copied, so that those of a test are discarded."""
+        """Attributes to replace on the Doorstep. Registrations are copied, so that those that a test adds are discarded
+        afterwards."""
         real = self.doorstep
         copies = {name: copy(value) for name, value in vars(real).items() if isinstance(value, dict | list)}
         return copies | {
@@ -261,7 +264,10 @@ class Sandbox(_Box):
         await self._close()
 
     async def drain(self, until: float = 0) -> None:
-        """Do everything that is due, and everything that follows; with `until`, also in that many seconds."""
+        """Do everything that is due, and everything that follows from it.
+
+        With `until`, also do all work that becomes due in the next `until` seconds.
+        """
         await self._drain(until)
 
 
@@ -277,7 +283,10 @@ class BlockingSandbox(_Box):
         self._thread.run(self._close)
 
     def drain(self, until: float = 0) -> None:
-        """Do everything that is due, and everything that follows; with `until`, also in that many seconds."""
+        """Do everything that is due, and everything that follows from it.
+
+        With `until`, also do all work that becomes due in the next `until` seconds.
+        """
         self._thread.run(lambda: self._drain(until))
 
 
@@ -289,19 +298,20 @@ _RESPONSE_SECONDS = 0.05
 
 
 class SandboxBinding(LoopBinding[Components]):
-    """The binding of a Doorstep in a sandbox. It works even if the test itself blocks the sandbox's event loop."""
+    """Binds a Doorstep to the event loop of its sandbox. Calls work even if the test itself blocks the sandbox's event
+    loop."""
 
     draining = False
-    """Whether a drain is running. The event loop will respond then, even if that takes long."""
+    """Whether a drain is running. If so, the event loop will respond eventually, even if that takes a long time."""
 
     def call_sync(self, work: Work[T]) -> T:
-        """Run in the sandbox's event loop, or in a new one if that is blocked; for callers that cannot await."""
+        """Run in the sandbox's event loop, or in a new loop if the sandbox's loop is blocked."""
         if in_a_loop() or self._responds():
             return super().call_sync(work)
         return asyncio.run(work())
 
     async def call(self, work: Work[T]) -> T:
-        """Run in the sandbox's event loop, or in the caller's if that is blocked; for callers that can await."""
+        """Run in the sandbox's event loop, or in the caller's loop if the sandbox's loop is blocked."""
         if self.is_open_here() or not self._responds():
             return await work()
         return await super().call(work)

@@ -1,4 +1,4 @@
-"""Decides which URLs and addresses may be connected to: no private or special ones, unless the operator allows them.
+"""Decides which URLs and addresses Doorstep may connect to. Private and special addresses must be allowed explicitly.
 
 The decisive check is made when a connection is opened (http.py), on the actual IP address, because a host name may
 resolve differently each time. Python's `is_global` is not sufficient. For example, it is true for the NAT64 form of
@@ -131,7 +131,7 @@ def _special(ip: Address) -> str | None:
 def _unwrapped(ip: Address) -> Address:
     """The IPv4 address inside an IPv4-mapped or NAT64 address. Other addresses are returned unchanged.
 
-    NAT64 addresses are not blocked in general, because an IPv6-only machine reaches all IPv4 receivers through them.
+    NAT64 addresses as such are not blocked, because an IPv6-only machine reaches all IPv4 receivers through them.
     """
     if isinstance(ip, IPv4Address):
         return ip
@@ -167,11 +167,12 @@ class ParsedUrl(NamedTuple):
     host: str
     port: int
     address: Address | None
-    """Set if the host is an IP address, or a name such as `localhost` that always means this machine."""
+    """The address if the host is an IP address or a name, such as `localhost`, that always means this machine;
+    otherwise None."""
 
 
 def parse_url(url: str) -> ParsedUrl:
-    """Parse the URL of an endpoint. Raises InvalidInput, which says what is wrong with the URL."""
+    """Parse the URL of an endpoint. Raises InvalidInput, whose message describes what is wrong with the URL."""
     _check_characters(url)
     parts = _split(url)
     if parts.zoneid:
@@ -190,7 +191,7 @@ def _check_characters(url: str) -> None:
     if not url.isascii():
         raise InvalidInput("url", "must be ASCII; write the host as xn--… and percent-encode the rest")
     if not url.isprintable() or " " in url or "\\" in url:
-        raise InvalidInput("url", "must not hold spaces, backslashes or control characters")
+        raise InvalidInput("url", "must not contain spaces, backslashes or control characters")
     if not _LOOKS_RIGHT.match(url):
         raise InvalidInput("url", "must begin with https:// (or http://) and a host")
 

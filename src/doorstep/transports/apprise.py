@@ -1,4 +1,5 @@
-"""Sends messages through Apprise. Each message has its own process, which is killed at its timeout."""
+"""Sends messages through Apprise. Each message is sent by a process of its own, which is killed if it exceeds the
+timeout."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "NETRC": "/dev/null",
 }
-"""Replaces our own environment, so that the process gets no secrets, no proxies and none of the user's passwords."""
+"""The environment variables of the process. They replace our own, so that the process gets no secrets, no proxy
+settings and none of the user's passwords."""
 FOLDER = "/"
 
 
@@ -79,7 +81,7 @@ async def _ask(order: Order, timeout_seconds: float) -> Answer:
 LOCAL_SCHEMES = frozenset(
     {"syslog", "dbus", "kde", "qt", "glib", "gio", "gnome", "macosx", "windows", "blink1", "file"}
 )
-"""URL schemes of Apprise that notify the local machine. `rsyslog` is not included, because it uses the network."""
+"""The Apprise URL schemes that notify the local machine. `rsyslog` is not included, because it uses the network."""
 _LOOK_UP = "socket.getaddrinfo"
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _STARTS_OR_CHANGES = frozenset(
@@ -103,7 +105,7 @@ _READABLE = (
     _NOWHERE,
 )
 """The only paths that the process may read: its code, the certificates, and files that Python itself reads. An Apprise
-URL can name a key file to read, and this machine may contain the keys of others."""
+URL can name a key file to read, and this machine may contain other people's keys."""
 
 
 class Order(msgspec.Struct):
@@ -122,16 +124,16 @@ class Answer(msgspec.Struct):
 
     sent: bool
     blocked: str = ""
-    """The reason, if the address guard blocked all addresses of the last host that Apprise tried to reach."""
+    """Why the address guard blocked all addresses of the last host that Apprise tried to reach; empty if it did not."""
     why: str = ""
-    """The reason, if the message can never be sent."""
+    """Why the message can never be sent; empty if no such reason is known."""
 
 
 class Watcher:
     """An audit hook that checks the actions of the process and records why a message could not be sent.
 
-    If a host name resolves to several addresses and at least one was allowed, the failure counts as temporary.
-    Libraries may look for files that are blocked, such as password files. A blocked file counts as the reason for a
+    If a host name resolves to several addresses and at least one of them is allowed, the failure counts as temporary.
+    Libraries may try to open blocked files, such as password files. A blocked file therefore counts as the reason for a
     failure only if no host name was looked up.
     """
 
@@ -150,7 +152,7 @@ class Watcher:
         elif event == "open":
             self._judge_file(*arguments)
         elif event in _STARTS_OR_CHANGES:
-            self._refuse("nothing of this machine may be started or changed")
+            self._refuse("nothing on this machine may be started or changed")
 
     @property
     def blocked(self) -> str:
@@ -176,7 +178,7 @@ class Watcher:
         raise PermissionError(f"the address guard refuses it: {self._refused_address}")
 
     def _judge_file(self, file: object, _mode: object = None, flags: object = 0) -> None:
-        """Check whether a file may be opened. A file that is opened by its descriptor was checked before."""
+        """Check whether a file may be opened. A file that is opened by its descriptor has already been checked."""
         if isinstance(file, int):
             return
         path = os.path.realpath(os.fsdecode(file)) if isinstance(file, str | bytes | os.PathLike) else ""

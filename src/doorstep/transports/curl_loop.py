@@ -16,8 +16,8 @@ from typing import Any
 import pycurl
 
 Ready = Callable[[Sequence[tuple[int, int]]], None]
-"""Called with pairs of a socket and its readiness in the form of curl's `CSELECT_*` flags. There are no pairs if a
-timer has fired."""
+"""A callback that receives (socket, readiness) pairs, with the readiness as curl's `CSELECT_*` flags. It receives no
+pairs if a timer has fired."""
 
 
 class CurlLoop:

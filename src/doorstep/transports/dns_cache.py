@@ -1,7 +1,8 @@
 """A cache of parsed URLs and resolved host names: each name is resolved once a minute, by one thread at a time.
 
-curl could resolve names itself, but it uses at most 20 threads, two per name. Ten names whose name servers did not
-respond blocked all other names until they timed out. Here, such a name delays only the attempts that need it.
+curl could resolve names itself, but it uses at most 20 threads, two per name. With curl's resolver, ten names whose
+name servers did not respond would therefore block all other lookups until the ten had timed out. With this cache, such
+a name delays only the attempts that need it.
 """
 
 from __future__ import annotations

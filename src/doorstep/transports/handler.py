@@ -24,8 +24,9 @@ from doorstep.transports.threads import DaemonThreads
 from doorstep.transports.transport import Done, Transmission, Transport
 
 _STUCK_SHARE = 8
-"""One handler may block at most an eighth of the threads. It then gets no more threads until one of them returns."""
-_REMEDY = "give what it waits for a timeout, or declare it isolated=True"
+"""One handler may block at most one in this many threads. When it has reached that limit, it gets no more threads until
+one of them returns."""
+_REMEDY = "set a timeout on the calls that it makes, or declare it with isolated=True"
 _CLEANUP_SECONDS = 1.0
 """How long cancelled async handlers may take to clean up when the transport closes."""
 
@@ -46,8 +47,8 @@ class HandlerTransport(Transport):
         """`handlers` maps the names that endpoints use to functions. Handlers may be added while the transport runs.
 
         Handlers in `isolated` run in separate processes. `orgs` maps each handler to the organizations that it serves;
-        without it, each handler serves all. `warn` receives messages for operators. An attempt that waited for a
-        process starts only if the rest of its lease is at least its timeout plus `settle_slack_seconds`.
+        without it, each handler serves all. `warn` receives messages for operators. An attempt that has had to wait for
+        a process is started only if the rest of its lease is at least its timeout plus `settle_slack_seconds`.
         """
         self._clock = clock
         self._handlers = handlers
@@ -66,7 +67,8 @@ class HandlerTransport(Transport):
 
     @property
     def stuck_threads(self) -> int:
-        """The number of abandoned threads whose handler has not returned. They end when it returns."""
+        """The number of abandoned threads whose handler has not returned yet. Each of these threads ends when its
+        handler returns."""
         return self._threads.stuck()
 
     # -- Transport -----------------------------------------------------------------------------------------
@@ -206,7 +208,8 @@ class HandlerTransport(Transport):
             self._warn(f"handler {target!r} hangs in {stuck} threads and gets no more until one returns; {_REMEDY}")
 
     def _end(self, call: _Call, ending: Ending) -> None:
-        """Report the result of a call. Only its first result is reported, and none after `close`."""
+        """Report the result of a call. Only the first result of a call is reported, and nothing is reported after
+        `close`."""
         if call not in self._calls:
             return
         self._calls.discard(call)

@@ -92,7 +92,7 @@ def _response_of(error: BaseException) -> object:
 
 
 def failure_of(error: BaseException, payload: bytes) -> Failure:
-    """The failure for an exception. Its message is that of the exception only for `Transient` and `Permanent`."""
+    """The failure for an exception. It contains the exception's message only for `Transient` and `Permanent`."""
     known = _own(error, _WORDED)
     return known[1] if known and known[0] is payload else _described(error, Redaction(payload))
 
@@ -128,7 +128,8 @@ def _failure_of(error: BaseException, quoted: Redaction) -> Failure:
 
 
 def _kept(failure: Failure) -> Failure:
-    """Cut texts to the maximum lengths and make them storable: file names may contain lone surrogates."""
+    """Cut texts to the maximum lengths and make them storable. For example, file names in a traceback may contain lone
+    surrogates."""
     return msgspec.structs.replace(
         failure,
         code=_written(failure.code[:_CODE_CHARS_MAX]),
@@ -150,7 +151,7 @@ def _as_payload(data: object) -> bytes:
 
 def _words(error: BaseException, quoted: Redaction) -> str:
     """The last lines of a traceback, with the exception's type, message and notes. Python's own function is not used,
-    because it visits all chained exceptions for each of them."""
+    because for each exception of a chain it visits the whole chain again."""
     kind = type(error)
     home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
     name = home + kind.__qualname__
@@ -163,7 +164,8 @@ def _words(error: BaseException, quoted: Redaction) -> str:
 
 
 def _own(error: BaseException, name: str) -> Sequence[Any]:
-    """A list or tuple that was set as an attribute of an exception, even if its class overrides attribute access."""
+    """A list or tuple that was set as an attribute of an exception, even if the exception's class overrides attribute
+    access."""
     found = BaseException.__getattribute__(error, "__dict__").get(name, ())
     return found if isinstance(found, list | tuple) else ()
 
@@ -240,7 +242,8 @@ def received(claim: Claim, headers: Sequence[str] = ()) -> Received:
 
 
 _QUOTED = re.compile(r"(Invalid [a-z ]*value) (?:.*(?= - at `)|.*)", re.DOTALL)
-"""Matches the part of a message in which msgspec quotes a value. Payloads must not appear in reasons."""
+"""Matches the part of a msgspec error message that quotes a value, because payload values must not appear in
+reasons."""
 
 
 def _mismatch(type: Any, complaint: str) -> str:
@@ -250,17 +253,17 @@ def _mismatch(type: Any, complaint: str) -> str:
 
 MASK = "[payload]"
 _CHARS_MIN = 4
-"""Shorter values are not masked, because they occur in any text by chance."""
+"""Shorter values are not masked, because they may occur in any text by chance."""
 
 
 class Redaction:
-    """Masks the values of payloads in texts. The search terms are computed when the first text is masked."""
+    """Masks payload values in texts. The search terms are computed when the first text is masked."""
 
     def __init__(self, *payloads: bytes) -> None:
         self._payloads = payloads
 
     def masked(self, text: str, chars_max: int) -> str:
-        """The start of a text, with all values of four or more characters from the payloads masked."""
+        """The start of a text, in which all payload values of four or more characters are masked."""
         for whole in self._wholes:
             text = text.replace(whole, MASK)
         begun = text[:chars_max]
@@ -270,8 +273,8 @@ class Redaction:
         return _without(begun, sorted(spans))
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """The positions of values in the text. Comparing their first and last characters rules out nearly all values of
-        a large payload without a search."""
+        """The positions of values in the text. Nearly all values of a large payload are ruled out by their first and
+        last characters, without a search."""
         parts = {text[at : at + _CHARS_MIN] for at in range(len(text) - _CHARS_MIN + 1)}
         for spelling in self._spellings:
             if spelling[:_CHARS_MIN] in parts and spelling[-_CHARS_MIN:] in parts:
@@ -346,11 +349,13 @@ def _decoded(payload: bytes) -> object:
 
 
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
-"""Printable ASCII without quotation marks and backslashes, which looks the same in every form."""
+"""Printable ASCII except quotation marks and backslashes. Such text is the same in Python and in JSON, without escape
+sequences."""
 
 
 def _forms(value: str) -> set[str]:
-    """The forms in which Python and JSON write a value, and these forms quoted again by Python, as in exceptions."""
+    """The forms in which Python and JSON write a value, and what these forms become if Python quotes them again, as it
+    does in exceptions."""
     if _PLAIN.fullmatch(value):
         return {value}
     forms = {value, repr(value)[1:-1], msgspec.json.encode(value).decode()[1:-1], json.dumps(value)[1:-1]}

@@ -1,8 +1,9 @@
-"""Deliveries over HTTP. An attempt waits for a free connection, then for its host name if necessary, and runs in curl.
+"""Deliveries over HTTP. An attempt waits for a free connection, then until its host name is resolved, and then runs in
+curl.
 
 The transport works in rounds. Each round serves the sockets that are ready, starts waiting attempts and reports
-attempts that have ended; this file has the same order. All of this runs on the event loop. Only host names are resolved
-in threads (dns_cache.py).
+attempts that have ended; this file is in the same order. All of this runs on the event loop. Only host names are
+resolved in threads (dns_cache.py).
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from doorstep.transports.dns_cache import DnsCache, Name, ResolvedUrl
 from doorstep.transports.transport import BODY_BYTES_MAX, Done, Transmission, Transport
 
 _BEGIN_MAX = 64
-"""The maximum number of attempts started in one round, before the event loop continues. When 512 slots were free at
-once, the longest round took 14 to 15 ms of CPU time. Without this limit it took 24 to 26 ms (three runs each)."""
+"""The maximum number of attempts started in one round, before the event loop continues. When 512 slots became free at
+the same time, the longest round took 14 to 15 ms of CPU time. Without this limit it took 24 to 26 ms (three runs
+each)."""
 
 
 class HttpTransport(Transport):
-    """A `Transport` for URLs. At most `connections_max` attempts run at once. The timeout of the others starts
-    later."""
+    """A `Transport` for URLs. At most `connections_max` attempts run at the same time. The others wait, and the timeout
+    of each starts only when its wait is over."""
 
     def __init__(
         self,
@@ -216,7 +218,7 @@ class HttpTransport(Transport):
 
 @dataclass(slots=True, eq=False)
 class _Parked:
-    """An attempt that is waiting for its host name. Its timeout has already started."""
+    """An attempt whose host name is being resolved. Its timeout has already started."""
 
     transmission: Transmission
     site: ResolvedUrl
@@ -228,7 +230,7 @@ def _ca_file(chosen: str | None) -> str | None:
     """The file of trusted certificates: the given file, otherwise the system's file. The curl in the pycurl wheel does
     not know where that is."""
     if chosen is not None and not Path(chosen).is_file():
-        raise ConfigError(f"ca_file must be a file of PEM certificates, got {chosen}, which is not there")
+        raise ConfigError(f"ca_file must be a file of PEM certificates, got {chosen}, which does not exist")
     candidates = (chosen, ssl.get_default_verify_paths().cafile, *_SYSTEM_CA_FILES)
     return next((path for path in candidates if path is not None and Path(path).is_file()), None)
 
@@ -247,10 +249,10 @@ def _without_values(error: Exception) -> str:
 
 
 _NO_EXPECT = ("Expect:",)
-"""Disables `Expect: 100-continue`. Otherwise curl asks the receiver before it sends a large body, and waits a second if
-the receiver does not respond to that."""
+"""Disables `Expect: 100-continue`. With it, curl would ask the receiver for permission before sending a large body, and
+would wait a second for receivers that do not respond to this."""
 _KEPT_BYTES_MAX = 65_536
-"""An idle handle keeps its last payload in memory unless the payload is larger than this."""
+"""The largest payload that an idle handle keeps in memory."""
 _HEADERS_BYTES_MAX = 16_384
 """The limit for all header lines of a response together, including those of preceding 1xx responses."""
 _CONNECTION_SECONDS_MAX = 600
@@ -323,7 +325,7 @@ class Exchange:
 
     def _set_headers(self, lines: tuple[str, ...]) -> None:
         if not all(map(str.isprintable, lines)):
-            raise InvalidInput("headers", "must not hold control characters")  # they could inject another header
+            raise InvalidInput("headers", "must not contain control characters")  # they could inject another header
         try:
             self.curl.setopt(pycurl.HTTPHEADER, lines)
         except UnicodeEncodeError:
@@ -384,7 +386,7 @@ class Exchange:
 
 
 _STOP = 0
-"""A callback returns this to end the transfer: it reports fewer bytes than curl passed to it."""
+"""A callback returns this to end the transfer. For curl, it means that the callback took none of the bytes."""
 _REFUSED: int = pycurl.SOCKET_BAD
 
 
@@ -413,8 +415,8 @@ _CONSTANT_OPTIONS: tuple[tuple[int, object], ...] = (
 
 _NOT_CONNECTED = (Code.CONNECTION, "No connection could be made to the receiver.")
 _BROKEN = (Code.CONNECTION, "The connection broke before the answer was complete.")
-_CERTIFICATE = (Code.TLS, "The receiver's certificate is not valid for it.")
-_HANDSHAKE = (Code.TLS, "No secure connection could be agreed upon with the receiver.")
+_CERTIFICATE = (Code.TLS, "The receiver's certificate is not valid.")
+_HANDSHAKE = (Code.TLS, "The TLS handshake with the receiver failed.")
 _NONSENSE = (Code.BAD_RESPONSE, "The receiver's answer is not valid HTTP.")
 _BAD_URL = (Code.BLOCKED, "The endpoint's URL cannot be used.")
 
@@ -463,6 +465,7 @@ def dns_failure(detail: str) -> Failure:
 
 
 def _looks_cut_off(text: str) -> bool:
-    """Whether a TLS handshake was interrupted. That does not mean a bad certificate: the receiver may be restarting."""
+    """Whether a TLS handshake was interrupted. An interruption does not mean that the certificate is bad: the receiver
+    may be restarting."""
     lowered = text.lower()
     return any(sign in lowered for sign in ("syscall", "reset", "unexpected eof", "broken pipe"))

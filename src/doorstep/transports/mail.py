@@ -27,7 +27,7 @@ _NO_COMMON_TLS = frozenset(
     {"WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE", "TLSV1_ALERT_PROTOCOL_VERSION"}
     | {"SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_INSUFFICIENT_SECURITY", "DH_KEY_TOO_SMALL"}
 )
-"""OpenSSL's reasons for an error if the two sides have no TLS version or cipher in common. Any other error may come
+"""The reasons that OpenSSL gives if the two sides have no TLS version or cipher in common. Any other error may come
 from a server that is restarting."""
 
 
@@ -122,8 +122,8 @@ def _said(answer: bytes | str) -> str:
 
 
 _SPARE_SECONDS = 2.0
-"""The socket timeout is this much longer than the deadline. So the deadline always ends a wait first, and the error can
-be recognised as a timeout."""
+"""How much longer the socket timeout is than the deadline. Thus the deadline always ends a wait first, and the error
+can be recognised as a timeout."""
 _PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 
 
@@ -136,18 +136,18 @@ class MailServer(Record, frozen=True, kw_only=True):
     implicit_tls: bool = False
     """Whether to use TLS from the first byte (`smtps`). Otherwise STARTTLS is used if the server offers it."""
     starttls_required: bool = False
-    """Whether to send nothing without TLS. True for `smtp+starttls`, and whenever the URL contains a user name."""
+    """Whether to refuse to send without TLS. True for `smtp+starttls`, and whenever the URL contains a user name."""
     user: str = ""
     password: str = ""
 
     @classmethod
     def from_url(cls, url: str, sender: str) -> MailServer:
-        """Create it from `smtp://user:password@host:port`, `smtp+starttls://…` or `smtps://…`."""
+        """Parse a URL: `smtp://user:password@host:port`, `smtp+starttls://…` or `smtps://…`."""
         parts = urlsplit(url)
         try:
             port = parts.port or _PORTS[parts.scheme]
         except ValueError:
-            raise ConfigError("smtp_url has a port that is no number; correct DOORSTEP_SMTP_URL") from None
+            raise ConfigError("smtp_url has a port that is not a number; correct DOORSTEP_SMTP_URL") from None
         return cls(
             host=parts.hostname or "",
             port=port,
@@ -181,7 +181,7 @@ class _Session(smtplib.SMTP):
 
     @contextmanager
     def opened(self) -> Iterator[_Session]:
-        """Connect, encrypt if possible, and log in if there is a user name. The session is closed in any case.
+        """Connect, encrypt if possible, and log in if there is a user name. The session is always closed at the end.
 
         Raises Transient or Permanent, or an error of smtplib, ssl or the socket.
         """

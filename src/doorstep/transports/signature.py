@@ -57,7 +57,7 @@ def new_private_key() -> str:
 
 
 def public_key_of(private_key: str) -> str:
-    """The public key with which receivers verify signatures of this private key."""
+    """The public key with which receivers verify signatures made with this private key."""
     return PUBLIC_PREFIX + base64.b64encode(_private_key(private_key).public_key().public_bytes_raw()).decode()
 
 
@@ -67,7 +67,8 @@ def _sign_with(secret: str) -> _Sign:
 
 def _sign_hmac(secret: str) -> _Sign:
     key = _decoded(secret, SHARED_PREFIX, _SHARED_BYTES_MIN, _SHARED_BYTES_MAX)
-    # Copying a keyed HMAC avoids hashing the key for each message. Copying this one takes half as long as hmac's.
+    # Copying a keyed HMAC avoids hashing the key for each message. Copying this object takes half as long as
+    # copying an object from the module `hmac`.
     copy = HMAC(key, SHA256()).copy
 
     def sign(content: bytes) -> str:
@@ -111,7 +112,7 @@ def _private_key(secret: str) -> Ed25519PrivateKey:
     """The private key, created from its seed, the first 32 bytes. Some libraries append the public key to the seed."""
     decoded = _decoded(secret, PRIVATE_PREFIX, _ED25519_BYTES, 2 * _ED25519_BYTES)
     if len(decoded) not in (_ED25519_BYTES, 2 * _ED25519_BYTES):
-        raise InvalidInput("secret", f"must hold {_ED25519_BYTES} bytes, got {len(decoded)}")
+        raise InvalidInput("secret", f"must contain {_ED25519_BYTES} bytes, got {len(decoded)}")
     return Ed25519PrivateKey.from_private_bytes(decoded[:_ED25519_BYTES])
 
 
@@ -126,5 +127,5 @@ def _decoded(secret: str, prefix: str, bytes_min: int, bytes_max: int) -> bytes:
         raise InvalidInput("secret", f"must be base64 after {prefix}") from None
     if not bytes_min <= len(decoded) <= bytes_max:
         size = f"{bytes_min}" if bytes_min == bytes_max else f"{bytes_min} to {bytes_max}"
-        raise InvalidInput("secret", f"must hold {size} bytes, got {len(decoded)}")
+        raise InvalidInput("secret", f"must contain {size} bytes, got {len(decoded)}")
     return decoded

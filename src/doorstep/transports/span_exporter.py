@@ -55,7 +55,7 @@ class SpanExporter:
         return self._without_room + self._refused
 
     def __call__(self, spans: Sequence[bytes]) -> None:
-        """Queue these spans and return at once. Called from the event loop."""
+        """Queue these spans and return immediately. Called from the event loop."""
         if self._process != os.getpid():
             self._begin()
         room = max(0, self._collector.queue_max - len(self._spans))
@@ -65,7 +65,7 @@ class SpanExporter:
             self._full.set()
 
     def close(self, timeout_seconds: float = 3.0) -> None:
-        """Send the queued spans. Blocks for at most `timeout_seconds`, in case the collector does not respond."""
+        """Send the queued spans. If the collector does not respond, blocks for at most `timeout_seconds`."""
         if self._process == os.getpid():
             self._stopping.set()
             self._full.set()
@@ -110,7 +110,7 @@ class SpanExporter:
                     self._spans.clear()
 
     def _send(self, curl: pycurl.Curl, body: bytes) -> str:
-        """Send a request. Returns why the collector did not accept it; empty if it did."""
+        """Send a request. Returns why the collector did not accept it, or an empty string if it did."""
         content = gzip.compress(body, 1) if self._collector.compressed else body
         pause, trouble = _FIRST_PAUSE_SECONDS, ""
         for attempt in range(_ATTEMPTS_MAX):
@@ -127,11 +127,12 @@ class SpanExporter:
             refused = f"the trace collector did not accept spans ({self._trouble})"
             why = refused if self._trouble else "spans are created faster than the trace collector accepts them"
             self._warned, self._warned_at, self._trouble = dropped, time.monotonic(), ""
-            self._warn(f"{why}; {dropped} were dropped so far")
+            self._warn(f"{why}; {dropped} have been dropped so far")
 
 
 def _post(curl: pycurl.Curl, content: bytes) -> tuple[str, bool]:
-    """Send a request once. Returns the problem, without the URL (empty if there is none), and whether to retry."""
+    """Send a request once. Returns the problem (empty if there is none; never contains the URL), and whether to
+    retry."""
     curl.setopt(pycurl.POSTFIELDS, content)
     try:
         curl.perform()

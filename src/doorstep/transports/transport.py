@@ -39,7 +39,7 @@ class Transport(Protocol):
         """Start the transport. `done` is called on the running event loop with batches of replies."""
 
     def start(self, transmissions: Sequence[Transmission]) -> None:
-        """Start these attempts and return at once. Each attempt ends with exactly one reply, passed to `done`."""
+        """Start these attempts and return immediately. Each attempt ends with exactly one reply, passed to `done`."""
 
     def serves(self, target: str, org_id: UUID) -> bool:
         """Whether this worker can make attempts to this target for an organization. If not, other workers make them."""

@@ -1,4 +1,4 @@
-"""One harness for every real fault: witnesses who write down what they saw, and a nemesis who breaks things.
+"""One harness for all faults of real processes: observers record what they saw, and a nemesis injects the faults.
 
     ledger ──HTTP──▶ doorstep serve, doorstep worker … ──HTTP──▶ receivers
        │                  ▲          │                              │
@@ -6,6 +6,7 @@
        └──────────────┬───┴──────────┴──────────────┬───────────────┘
                    evidence ───────▶ checker ───────▶ verdict
 
-All of them are processes of their own, started by the installation and kept alive as an init system would. The
-checker is a pure function of the logs and of the final state, which is read straight from the database.
+The ledger, Doorstep and the receivers are separate processes. The installation starts them, and restarts Doorstep and
+the receivers when they die, as an init system would. The checker is a pure function of the logs and the final state,
+which is read directly from the database.
 """

@@ -1,4 +1,4 @@
-"""The checker: a pure function from evidence to a verdict. Each rule is a promise; what breaks it is listed by name."""
+"""The checker: a pure function from evidence to a verdict. Each rule is a promise, with a list of violations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Verdict:
 
 
 def check(evidence: Evidence) -> Verdict:
-    """Hold the evidence against every promise."""
+    """Check the evidence against every promise."""
     violations = [Violation(_words(rule), subject) for rule in RULES for subject in rule(evidence)]
     states = Counter(delivery.state for delivery in evidence.state.deliveries)
     return Verdict(
@@ -63,11 +63,11 @@ def check(evidence: Evidence) -> Verdict:
     )
 
 
-# -- nothing is lost, nothing is made up ---------------------------------------------------------------------------
+# -- nothing is lost, nothing is invented --------------------------------------------------------------------------
 
 
 def lost(evidence: Evidence) -> set[str]:
-    """The digests of acknowledged events that did not reach a visible end at each of their receivers."""
+    """The digests of acknowledged events without an ended delivery (delivered or dead) for each receiver."""
     ended: dict[str, set[str]] = defaultdict(set)
     for delivery in evidence.state.deliveries:
         if delivery.state in ENDED:
@@ -85,7 +85,7 @@ def no_acknowledged_event_is_lost(evidence: Evidence) -> Iterator[str]:
 
 
 def no_valid_event_is_refused(evidence: Evidence) -> Iterator[str]:
-    """The ledger sends nothing wrong, so "try again later" is the only other answer it may get."""
+    """The ledger sends only valid events, so apart from success, it may only be asked to try again later."""
     if evidence.ledger.refused:
         yield f"{evidence.ledger.refused} requests were refused for good"
 
@@ -118,7 +118,7 @@ def one_identity_for_all_attempts(evidence: Evidence) -> Iterator[str]:
 
 
 def one_event_for_one_send(evidence: Evidence) -> Iterator[str]:
-    """Only what has an idempotency key is sent again, so every digest belongs to one event at most."""
+    """Only events with an idempotency key are sent again, so every digest belongs to at most one event."""
     for digest, event_ids in evidence.ledger.acknowledged.items():
         if len(event_ids) > 1:
             yield f"digest {digest} was acknowledged as {sorted(event_ids)}"
@@ -136,7 +136,7 @@ def one_delivery_for_each_receiver(evidence: Evidence) -> Iterator[str]:
             yield f"event {event.event_id} ({event.event_type}) has deliveries for {sorted(found[event.event_id])}"
 
 
-# -- what the states say is true -----------------------------------------------------------------------------------
+# -- states are true -----------------------------------------------------------------------------------------------
 
 
 def every_delivery_ends(evidence: Evidence) -> Iterator[str]:
@@ -153,7 +153,7 @@ def delivered_means_that_the_receiver_said_so(evidence: Evidence) -> Iterator[st
 
 
 def what_a_receiver_would_take_does_not_die(evidence: Evidence) -> Iterator[str]:
-    """The policies of willing receivers have retries to spare, so faults alone must not use them up."""
+    """The policies of willing receivers have spare retries, so faults alone must not use them all up."""
     for delivery in evidence.state.deliveries:
         if delivery.receiver in WILLING and delivery.state == "dead":
             yield f"delivery {delivery.row} to {delivery.receiver} died after {delivery.attempt} attempts"
@@ -188,7 +188,7 @@ def attempts_never_exceed_the_policy(evidence: Evidence) -> Iterator[str]:
 
 
 def each_attempt_counts_once(evidence: Evidence) -> Iterator[str]:
-    """Only the newest claim settles: the rows that counted are numbered 1, 2, 3 … without gap or repetition."""
+    """Only the newest claim settles, so the attempts that count are numbered 1, 2, 3 … without gaps or repetitions."""
     counted: dict[int, list[int]] = defaultdict(list)
     for attempt in evidence.state.attempts:
         if not attempt.late:
@@ -236,7 +236,7 @@ def final_states_change_only_by_an_operator(evidence: Evidence) -> Iterator[str]
 
 
 def each_is_tried_after_those_before_it_have_ended(evidence: Evidence) -> Iterator[str]:
-    """Of one receiver and ordering key, in the order of acceptance."""
+    """Check the order of acceptance for each receiver and ordering key."""
     ended: dict[tuple[str, str], tuple[int, StoredDelivery]] = {}
     for delivery, moves in _histories(evidence):
         if delivery.ordering_key is None or not moves:
@@ -252,7 +252,7 @@ def each_is_tried_after_those_before_it_have_ended(evidence: Evidence) -> Iterat
 
 
 def duplicates(evidence: Evidence) -> int:
-    """Requests that came after one that the receiver had already said yes to."""
+    """Count the requests that arrived after the receiver had already accepted the same delivery."""
     thanked: set[tuple[str, str]] = set()
     count = 0
     for arrival in evidence.arrivals:
@@ -264,7 +264,7 @@ def duplicates(evidence: Evidence) -> int:
 
 
 def duplicates_are_bounded_by_the_faults(evidence: Evidence) -> Iterator[str]:
-    """A timeout does not mean that the receiver did nothing, so each of those may cost a duplicate too."""
+    """A receiver may have processed a request that timed out, so each timeout may also cost one duplicate."""
     timeouts = sum(1 for attempt in evidence.state.attempts if attempt.code == "TIMEOUT")
     bound = len(evidence.faults) * evidence.in_flight_max + timeouts
     if (count := duplicates(evidence)) > bound:

@@ -1,4 +1,4 @@
-"""Positive controls: a build that is broken on purpose must be caught, though when a fault strikes is up to the machine."""
+"""Positive controls: a deliberately broken build must be caught, although fault timing depends on the machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _ROUNDS_MAX = 12
 
 
 def until_caught(play: Callable[[], T], caught: Callable[[T], object]) -> T:
-    """Play one round after the other until something is caught, and return what that round found.
+    """Play rounds until one catches the fault, and return what that round found.
 
-    A round is arranged so that the first one does it; the others are for a machine that was busy at the wrong moment.
+    The first round normally catches it. Further rounds are for a machine that was busy at the wrong moment.
     """
     for number in range(1, _ROUNDS_MAX + 1):
         found = play()

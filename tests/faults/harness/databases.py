@@ -1,4 +1,4 @@
-"""The two databases under test: where they are, what is in them at the end, and how they can be hurt."""
+"""The two databases under test: their location, their final content, and the faults that can be injected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _RECOVERY_TRIES = 100
 _RECOVERY_PAUSE_SECONDS = 0.1
 _LOCK_SECONDS_MAX = 1.0
-"""Nobody who is at work holds it longer."""
+"""No working process holds the lock longer than this."""
 
 _numbers = itertools.count(1)
 
@@ -42,19 +42,19 @@ class Database(Protocol):
     url: str
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """What a query gives, read straight from the database, behind Doorstep's back."""
+        """The result of a query, read directly from the database without Doorstep."""
 
     def writable(self) -> bool:
-        """Whether somebody else could write now: not while a process is stopped with the lock of a file in its hand."""
+        """Whether another process could write now. A stopped process may hold the lock of the SQLite file."""
 
     def faults(self, outage_seconds: float) -> dict[str, Hurt]:
-        """Ways to hurt it, by name; each leaves it working again."""
+        """Faults by name. After each fault, the database works again."""
 
     def heal(self) -> None: ...
 
 
 class SqliteDatabase:
-    """A file. It has no process that could be killed; it can only be locked by someone else."""
+    """A file. It has no process to kill; the only fault is a lock held by another process."""
 
     name = "sqlite"
 
@@ -83,7 +83,7 @@ class SqliteDatabase:
         return {"foreign lock": lambda _: hold_write_lock(self.path, outage_seconds)}
 
     def heal(self) -> None:
-        """Locks end with the processes that held them."""
+        """Do nothing: locks end with the processes that held them."""
 
 
 class PostgresDatabase:
@@ -101,7 +101,7 @@ class PostgresDatabase:
         return _insisting(lambda: asyncio.run(self._fetch(statement)), OSError, asyncpg.PostgresError)
 
     async def _fetch(self, statement: str) -> list[tuple[Any, ...]]:
-        # The superuser: row-level security shows the owner nothing.
+        # As the superuser, because row-level security hides all rows from the owner.
         connection = await asyncpg.connect(self.server.url(self._database, role="postgres"), timeout=PATIENCE_SECONDS)
         try:
             return [tuple(row) for row in await connection.fetch(statement)]
@@ -128,9 +128,9 @@ class PostgresDatabase:
         _insisting(lambda: self.server.kill_connections(self._database), subprocess.CalledProcessError)
 
     def kill_backend(self, chance: random.Random) -> None:
-        """SIGKILL to one process of the server: the postmaster throws everybody out and recovers from the WAL."""
+        """SIGKILL one server process: the postmaster then ends all sessions and recovers from the WAL."""
         pids = [row[0] for row in self.rows("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")]
-        with suppress(psutil.NoSuchProcess):  # the session may have ended meanwhile: ours has
+        with suppress(psutil.NoSuchProcess):  # the session may have ended meanwhile, as our own has
             psutil.Process(chance.choice(pids)).send_signal(signal.SIGKILL)
 
     def _outage(self, seconds: float) -> None:
@@ -149,7 +149,7 @@ class PostgresDatabase:
 
 
 def _insisting(work: Callable[[], T], *excused: type[BaseException]) -> T:
-    """Do the work, again and again while the server is still recovering from what was done to it before."""
+    """Repeat the work while the server is still recovering from the previous fault."""
     for _ in range(_RECOVERY_TRIES):
         with suppress(*excused):
             return work()
@@ -158,7 +158,7 @@ def _insisting(work: Callable[[], T], *excused: type[BaseException]) -> T:
 
 
 def hold_write_lock(path: Path, seconds: float) -> None:
-    """A foreign process takes SQLite's write lock and sits on it."""
+    """Let another process take SQLite's write lock and hold it."""
     script = (
         "import sqlite3, sys, time\n"
         "connection = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)\n"
@@ -169,7 +169,7 @@ def hold_write_lock(path: Path, seconds: float) -> None:
 
 
 def read_final_state(database: Database) -> FinalState:
-    """Everything the checker needs, in the same words from either database."""
+    """Everything that the checker needs, in the same form for both databases."""
     endpoints = {row: json.loads(document)["name"] for row, document in database.rows(_ENDPOINTS)}
     events = {row[0]: StoredEvent(_id(row[1]), row[2], row[3], _digest(row[4])) for row in database.rows(_EVENTS)}
     return FinalState(
@@ -185,7 +185,7 @@ def read_final_state(database: Database) -> FinalState:
 
 
 def open_deliveries(database: Database) -> int:
-    """How many are still waiting or being tried."""
+    """How many deliveries are waiting or in progress."""
     return int(database.rows("SELECT count(*) FROM doorstep_deliveries WHERE due_at IS NOT NULL")[0][0])
 
 

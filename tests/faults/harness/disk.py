@@ -1,8 +1,8 @@
-"""A disk that forgets: what is left of recorded writes when the power fails between two of them.
+"""A disk that forgets: computes what is left of recorded writes when the power fails between two of them.
 
-Only what was synced is certain. Of the rest each write is there, is missing, or is torn, as chance has it; changes
-of names are kept up to some point. After a failed sync nothing that it should have covered is ever written: that is
-how Linux behaves, and a later sync that succeeds says nothing about it.
+Only synced data is certain. Each other write is randomly kept, lost or torn; changes of names are kept up to a random
+point. If a sync fails, the data that it should have covered is never written. Linux behaves like that: after a failed
+sync, a later successful sync proves nothing about the earlier data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _File:
 
 
 class ForgetfulDisk:
-    """One folder. `apply` steps as they happened; `after_power_cut` says what would be found afterwards."""
+    """One folder. `apply` replays the recorded steps; `after_power_cut` returns the files that would be left."""
 
     def __init__(self) -> None:
         self._names: dict[str, _File] = {}
@@ -43,7 +43,7 @@ class ForgetfulDisk:
                 self._sync(self._names[name], succeeded)
 
     def after_power_cut(self, chance: random.Random) -> dict[str, bytes]:
-        """The files as they are found when the power is back."""
+        """The files that are found when the power is back."""
         kept = self._renamings[: chance.randint(0, len(self._renamings))]
         names = _renamed(self._durable_names, kept)
         share = chance.choice((0.0, 0.5, 0.9, 1.0))
@@ -81,7 +81,7 @@ def _found(file: _File, share: float, chance: random.Random) -> bytes:
 
 
 def _torn(step: Written | Truncated, chance: random.Random) -> Written | Truncated:
-    """One write in ten is cut at a sector."""
+    """Cut one write in ten at a sector boundary."""
     if isinstance(step, Truncated) or chance.random() > 0.1:
         return step
     sectors = len(step.data) // _SECTOR

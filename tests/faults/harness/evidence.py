@@ -1,4 +1,4 @@
-"""What the witnesses wrote down: values only, so that the checker can be tried on made-up ones."""
+"""The records of all observers, as plain values, so that the checker can also be tested with invented ones."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROUTES: Mapping[str, frozenset[str]] = {
     "backlog": frozenset({"recovering"}),
     "letter": frozenset({"mending"}),
 }
-"""Which receivers each event type goes to: the endpoints are made from it, and the checker expects it."""
+"""The receivers of each event type. The endpoints are created from this table, and the checker expects it."""
 
 WILLING = frozenset({"ok", "flaky", "slow", "endless", "recovering"})
-"""Receivers that say yes sooner or later: nothing for them may end as a dead letter."""
+"""Receivers that eventually accept every request: none of their deliveries may end as a dead letter."""
 
 
 class Sent(NamedTuple):
-    """An event that the ledger tried to send. No two have the same bytes, so the digest is its name."""
+    """An event that the ledger tried to send. No two events have the same bytes, so the digest identifies the event."""
 
     digest: str
     event_type: str
@@ -33,16 +33,16 @@ class Sent(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A request that a receiver logged before it answered."""
+    """A request, logged by its receiver before the answer."""
 
     at: float
     receiver: str
     event_id: str
     digest: str
     answer: int | None
-    """The status it went on to send; None where it never sends a whole answer."""
+    """The status of the answer that follows; None if the receiver never sends a complete answer."""
     under_way: int
-    """How many requests this receiver was holding, this one included."""
+    """How many requests this receiver was holding, including this one."""
 
 
 class StoredEvent(NamedTuple):
@@ -74,7 +74,7 @@ class StoredAttempt(NamedTuple):
 
 
 class StoredMove(NamedTuple):
-    """One line of a delivery's history."""
+    """One entry of a delivery's history."""
 
     row: int
     move: int
@@ -90,13 +90,13 @@ class Fault(NamedTuple):
 
 @dataclass
 class Ledger:
-    """What was tried, and what was acknowledged."""
+    """What the ledger tried to send, and what was acknowledged."""
 
     sent: dict[str, Sent] = field(default_factory=dict)
     acknowledged: dict[str, set[str]] = field(default_factory=dict)
-    """Event ids by digest: more than one for a digest means that an event was doubled."""
+    """Event ids by digest. More than one id for a digest means that the event was stored twice."""
     unknown: int = 0
-    """Requests without an answer, or with one that leaves open whether the event is stored."""
+    """Requests without an answer, or with an answer that leaves open whether the event is stored."""
     refused: int = 0
 
 
@@ -107,7 +107,7 @@ class FinalState:
     attempts: list[StoredAttempt]
     moves: list[StoredMove]
     operator_acts: int = 0
-    """How many things the audit log says that operators acted upon."""
+    """How many objects operators acted on, according to the audit log."""
 
 
 @dataclass
@@ -118,7 +118,7 @@ class Evidence:
     faults: list[Fault]
     lease_seconds: float
     in_flight_max: int
-    """How many deliveries one fault can catch between their arrival and their settlement."""
+    """The maximum number of deliveries that one fault can catch between arrival and settlement."""
 
 
 def read_ledger(path: Path) -> Ledger:
@@ -145,7 +145,7 @@ def read_arrivals(*paths: Path) -> list[Arrival]:
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    """The lines of a log; a witness that was killed may have left half a line, which says nothing."""
+    """The lines of a log. A process that was killed may have left half a line, which is skipped."""
     if not path.exists():
         return
     for line in path.read_bytes().splitlines(keepends=True):

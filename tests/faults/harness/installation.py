@@ -1,4 +1,4 @@
-"""An installation of Doorstep as an operator would run it: a serving process, workers, a database, receivers."""
+"""An installation of Doorstep as an operator would run it: a server, workers, a database, receivers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADMIN_KEY = "dk_the_harness_0123456789"
 LEASE_SECONDS = 2.0
 CONCURRENCY = 64
 CALM = {"DOORSTEP_LEASE_SECONDS": "12", "DOORSTEP_TIMEOUT_SECONDS": "8"}
-"""For trials without lost workers: generous enough that a busy machine causes no timeouts of its own."""
+"""For trials without lost workers: long enough that a busy machine causes no timeouts of its own."""
 _ROOT = Path(__file__).parents[3]
 _STARTED = "A Doorstep worker delivers"
 
@@ -42,11 +42,11 @@ ENDPOINTS: Mapping[str, Mapping[str, Any]] = {
     "mending": {"policy": _PATIENT, "circuit": _NO_CIRCUIT},
     "recovering": {"policy": _PATIENT, "circuit": {"failures_max": 5, "open_seconds": 1.0}},
 }
-"""What each receiver's endpoint is like. Those that should end delivered have retries to spare for every kill."""
+"""The settings of each receiver's endpoint. Endpoints that must succeed have enough retries for every kill."""
 
 
 class Reply(NamedTuple):
-    """What the API answered."""
+    """A response of the API."""
 
     status: int
     headers: Message
@@ -54,7 +54,7 @@ class Reply(NamedTuple):
 
 
 class Installation:
-    """Everything of one trial. Processes die only by the nemesis, or when it is closed."""
+    """All processes and files of one trial. Only the nemesis and `close` end processes."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class Installation:
         self.environment = _environment(database) | dict(settings or {})
         self.lease_seconds = float(self.environment["DOORSTEP_LEASE_SECONDS"])
         self.engine_environment: dict[str, str] = {}
-        """What only the processes that are Doorstep itself are told."""
+        """Environment variables for Doorstep's own processes only."""
         self._ports = {name: free_port() for name in ENDPOINTS}
 
     # -- starting ------------------------------------------------------------------------------------------
 
     def serve(self, *, workers: int = 0, wrapper: Sequence[str] = ()) -> KeptProcess:
-        """Start `doorstep serve` and wait until it answers. A wrapper is a command that runs it, such as strace."""
+        """Start `doorstep serve` and wait until it answers. A wrapper is a command that runs it, for example strace."""
         command = [*wrapper, *self.program, "serve", "--port", str(self.port), "--workers", str(workers)]
         environment = self.environment | self.engine_environment
         self.server = self.keeper.keep(KeptProcess("serve", command, environment, self.folder))
@@ -88,7 +88,7 @@ class Installation:
         return self.server
 
     def add_worker(self, *arguments: str) -> KeptProcess:
-        """Start a `doorstep worker` beside the server, and wait until it works."""
+        """Start another `doorstep worker`, and wait until it works."""
         name = f"worker-{len(self.workers) + 1}"
         command = [*self.program, "worker", *arguments]
         worker = KeptProcess(name, command, self.environment | self.engine_environment, self.folder)
@@ -97,7 +97,7 @@ class Installation:
         return worker
 
     def receive(self, *names: str) -> KeptProcess:
-        """Start one process with these personalities."""
+        """Start one process that plays these receivers."""
         places = [f"{name}={self._ports[name]}" for name in names if name in PERSONALITIES]
         name = f"receiver-{len(self.receivers) + 1}"
         command = [
@@ -112,7 +112,7 @@ class Installation:
         return receiver
 
     def enrol(self, *event_types: str) -> None:
-        """Make the endpoints that these event types go to."""
+        """Create the endpoints for these event types."""
         for name in sorted({receiver for event_type in event_types for receiver in ROUTES[event_type]}):
             taken = [event_type for event_type in event_types if name in ROUTES[event_type]]
             target = {"handler": name} if name == "handler" else {"url": f"http://127.0.0.1:{self._ports[name]}/{name}"}
@@ -120,10 +120,10 @@ class Installation:
             status, answer = self.ask("POST", "/v1/endpoints", form)
             assert status == 201, answer
 
-    # -- asking --------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """One API call as the administrator."""
+        """Make one API call as the administrator."""
         reply = self.ask_in_full(method, path, body)
         return reply.status, reply.answer
 
@@ -138,7 +138,7 @@ class Installation:
             connection.close()
 
     def await_ready(self, seconds_max: float = PATIENCE_SECONDS) -> float:
-        """Wait until the server and its store answer; returns how long that took."""
+        """Wait until the server and its store answer; return how long that took."""
         return await_condition(self._ready, "doorstep serve to be ready", seconds_max, said=self._said)
 
     def _ready(self) -> bool:
@@ -148,14 +148,14 @@ class Installation:
             return False
 
     def _said(self) -> str:
-        """The last words of everybody, for whoever waited in vain."""
+        """The last output of every process, for the error message of a failed wait."""
         return "\n".join(f"{process.name}: {process.said[-3_000:]}" for process in self.keeper.processes)
 
     # -- ending --------------------------------------------------------------------------------------------
 
     @property
     def engines(self) -> list[KeptProcess]:
-        """The processes that are Doorstep itself."""
+        """Doorstep's own processes."""
         return [self.server, *self.workers]
 
     @property
@@ -163,7 +163,7 @@ class Installation:
         return [*self.engines, *self.receivers]
 
     def stop(self) -> dict[str, int]:
-        """Stop Doorstep in peace; exit codes by name."""
+        """Stop Doorstep gracefully; return exit codes by process name."""
         return {process.name: process.stop() for process in self.engines}
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ def await_condition(
     *,
     said: Callable[[], str] = str,
 ) -> float:
-    """Wait until it holds; returns how long that took. In vain, it tells what was `said` meanwhile."""
+    """Wait until the condition holds; return how long that took. On a timeout, the error includes `said()`."""
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started >= seconds_max:

@@ -1,9 +1,9 @@
-"""The ledger: a client that sends events and writes down, durably, what it tried and what was acknowledged.
+"""The ledger: a client that sends events and durably records what it tried and what was acknowledged.
 
     python -m tests.faults.harness.ledger LOG PORT KEY plain=8,fan=2 --rate 100 --threads 4 [--count 500]
 
-It runs until SIGTERM or until `--count` requests are done. A third of the requests are batches; half of them carry
-idempotency keys, and only those are sent again when the answer is unknown, with the same keys and the same bytes.
+It runs until SIGTERM or until `--count` requests are done. A third of the requests are batches. Half of all requests
+carry idempotency keys. Only those are repeated when the answer is unknown, with the same keys and the same bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 _BATCH_MAX = 20
 _LINES = 5
-"""How many ordering keys there are, for events of the type that has them."""
+"""The number of ordering keys, for the event type that uses them."""
 _ANSWER_SECONDS_MAX = 5.0
 _RETRY_PAUSE_SECONDS = 0.1
 _PERSISTENCE_SECONDS = 30.0
-"""How long an unknown answer is asked for again. The outages of the harness are shorter."""
+"""How long a request with an unknown answer is repeated. The outages of the harness are shorter."""
 
 
 class Draft(NamedTuple):
@@ -42,14 +42,14 @@ class Draft(NamedTuple):
 
     @property
     def json(self) -> str:
-        """Put together by hand, because the payload's bytes must arrive exactly as they are, blanks included."""
+        """Built by hand, because the payload must be sent byte for byte, including spaces."""
         key = "" if self.key is None else f', "idempotency_key": "{self.key}"'
         order = "" if self.ordering_key is None else f', "ordering_key": "{self.ordering_key}"'
         return f'{{"event_type": "{self.event_type}", "payload": {self.payload}{key}{order}}}'
 
 
 class Log:
-    """Lines that are on the disk when `write` returns."""
+    """A log whose lines are on the disk when `write` returns."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -60,7 +60,7 @@ class Log:
 
 
 class Sender:
-    """One connection to Doorstep: sends requests one after the other."""
+    """One connection to Doorstep, which sends one request after another."""
 
     def __init__(self, port: int, key: str, log: Log) -> None:
         self._port = port
@@ -76,13 +76,13 @@ class Sender:
         body = f'{{"events": [{listed}]}}' if batch else listed
         deadline = time.monotonic() + _PERSISTENCE_SECONDS
         while not self._ask(number, path, body.encode()):
-            # Without a key, asking again would be another event; and nobody asks for ever.
+            # Without a key, repeating the request would create another event. Nor does a sender repeat it forever.
             if drafts[0].key is None or time.monotonic() > deadline:
                 return
             time.sleep(_RETRY_PAUSE_SECONDS)
 
     def _ask(self, number: int, path: str, body: bytes) -> bool:
-        """One request; True when its answer says for certain what became of the events."""
+        """Send one request. Returns True if the answer leaves no doubt whether the events were stored."""
         try:
             status, answer = self._post(path, body)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -108,7 +108,7 @@ class Sender:
 
 
 class Author:
-    """Makes up events: no two alike, so that a digest names one."""
+    """Generates events, each with a unique payload, so that a digest identifies one event."""
 
     def __init__(self, types: str, seed: int, run: str) -> None:
         weights = [part.split("=") for part in types.split(",")]

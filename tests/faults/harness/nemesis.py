@@ -1,4 +1,4 @@
-"""The nemesis: chooses faults by a seed, does them one after the other, and writes down each."""
+"""The nemesis: chooses faults from a seed, injects them one after another, and records each one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tests.faults.harness.installation import LEASE_SECONDS, Installation
 from tests.faults.harness.processes import KeptProcess
 
 _PAUSE_SECONDS = (0.2, 1.5)
-"""Between two faults. Every other one also waits for calm, so that recoveries are hit and work in full swing too."""
+"""The pause between two faults. Before every other fault the nemesis also waits until the system is ready, so that
+faults hit both recovery and full operation."""
 
 
 class Nemesis:
-    """The same seed chooses the same faults in the same order; when they strike is up to the machine."""
+    """The same seed chooses the same faults in the same order; their timing depends on the machine."""
 
     def __init__(self, faults: Mapping[str, Hurt], seed: int, await_calm: Callable[[], object]) -> None:
         self._faults = dict(faults)
@@ -25,7 +26,7 @@ class Nemesis:
         self.done: list[Fault] = []
 
     def rage(self, seconds: float) -> None:
-        """Do faults for so long; at least one of each, in an order that the seed gives."""
+        """Inject faults for this many seconds: first one of each in a seeded order, then random ones."""
         deadline = time.monotonic() + seconds
         names = self._random.sample(sorted(self._faults), len(self._faults))
         while names or time.monotonic() < deadline:
@@ -42,7 +43,7 @@ class Nemesis:
 
 
 def kills(installation: Installation) -> dict[str, Hurt]:
-    """A kill -9 for each process there is, the workers that the server itself started included."""
+    """A kill -9 for each process, including the workers that the server started."""
     hurts: dict[str, Hurt] = {f"kill {process.name}": _killing(process) for process in installation.everyone}
     if installation.server.children:
         hurts["kill a child of serve"] = lambda chance: _kill_child(installation.server, chance)
@@ -50,7 +51,7 @@ def kills(installation: Installation) -> dict[str, Hurt]:
 
 
 def pauses(installation: Installation) -> dict[str, Hurt]:
-    """Each engine stopped past its lease and resumed: a zombie that still believes in its claims."""
+    """Stop each Doorstep process past its lease, then resume it: a zombie that still relies on its claims."""
     return {f"pause {process.name}": _pausing(process) for process in installation.engines}
 
 

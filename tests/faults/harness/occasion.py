@@ -1,4 +1,4 @@
-"""What a test of faults needs beside what it proves: that enough happened, and soon enough for this machine."""
+"""Checks for the conditions of a fault test: that enough happened, and fast enough for this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ def enough(happened: object, what: str) -> None:
 
 
 def in_time(seconds: float, seconds_max: float) -> None:
-    """A promise about time, stretched as far as the machine has too much to do."""
+    """Check a promised time. On an overloaded machine, the limit is extended in proportion."""
     most = stretched(seconds_max)
     assert seconds < most, f"it took {seconds:.2f} s; promised are {seconds_max:g}, and on this machine now {most:.1f}"

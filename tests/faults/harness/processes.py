@@ -1,4 +1,4 @@
-"""Processes that are kept alive as an init system would: whoever dies is started again, after a short pause."""
+"""Processes that are kept alive as by an init system: one that dies is restarted after a short pause."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOOK_SECONDS = 0.02
 
 
 class KeptProcess:
-    """One of them. `kill` and `pause` are done to it; only `stop` is an order that it may obey in peace."""
+    """One process that is kept alive. `kill` and `pause` come without warning; only `stop` lets it end gracefully."""
 
     def __init__(
         self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, *, revived: bool = True
     ) -> None:
         self.name = name
         self.exits: list[int] = []
-        """Exit codes of every end that nobody ordered: −9 for each kill, anything else is its own doing."""
+        """Exit codes of all ends without an order from `stop`: −9 for a kill, anything else for an exit of its own."""
         self._command = list(command)
         self._environment = dict(environment)
         self._folder = folder
@@ -50,7 +50,7 @@ class KeptProcess:
 
     @property
     def children(self) -> list[psutil.Process]:
-        """The processes that this one started itself."""
+        """The child processes of this one."""
         try:
             return list(psutil.Process(self.pid).children(recursive=True))
         except psutil.NoSuchProcess:
@@ -62,7 +62,7 @@ class KeptProcess:
 
     @property
     def said(self) -> str:
-        """All that it has written so far, over all of its lives."""
+        """All output so far, across restarts."""
         return self.output.read_text(errors="replace")
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class KeptProcess:
         self._send(signal.SIGCONT)
 
     def stop(self, seconds_max: float = PATIENCE_SECONDS) -> int:
-        """SIGTERM, and its exit code; one that does not end by itself is killed, and answers −9."""
+        """Send SIGTERM and return the exit code. A process that does not end in time is killed, with the code −9."""
         with self._lock:
             self._wanted = False
         if self._process is None:
@@ -93,7 +93,7 @@ class KeptProcess:
             return -signal.SIGKILL
 
     def end(self) -> None:
-        """Whatever it takes, children included."""
+        """Kill the process and its children."""
         self._wanted = False
         for process in [*self.children, self._process]:
             if process is not None:
@@ -102,7 +102,7 @@ class KeptProcess:
             self._process.wait()
 
     def revive(self) -> None:
-        """Start it again if it died and should not have; called by the keeper over and over."""
+        """Restart the process if it died without an order to stop. The keeper calls this repeatedly."""
         with self._lock:
             if not (self._wanted and self._revived) or self.running or self._process is None:
                 return
@@ -127,11 +127,11 @@ class KeptProcess:
         try:
             os.kill(self.pid, number)
         except ProcessLookupError:
-            pass  # it died by itself a moment ago
+            pass  # it has just died by itself
 
 
 class Keeper:
-    """Watches over kept processes until it is closed, and then ends all of them."""
+    """Watches over kept processes until it is closed, then ends all of them."""
 
     def __init__(self) -> None:
         self.processes: list[KeptProcess] = []

@@ -1,6 +1,6 @@
-"""A TCP proxy that now and then lets a request through, waits for its answer, and cuts the line instead of passing it on.
+"""A TCP proxy that loses answers: it forwards a request, waits for the answer, and then closes the connection.
 
-So the other side has done what it was asked, and the one who asked cannot know.
+The server has then carried out the request, but the client cannot know.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CHUNK = 65_536
 
 
 class AnswerLosingProxy:
-    """Listens on loopback in a thread of its own. `share` of all answers are lost while it is above zero."""
+    """Listens on loopback in its own thread. While `share` is above zero, this share of all answers is lost."""
 
     def __init__(self, target_port: int, seed: int = 1) -> None:
         self._target_port = target_port

@@ -1,8 +1,8 @@
-"""Receivers: one process that plays several personalities, each at its own port; raw asyncio, no HTTP library.
+"""Receivers: one process that plays several personalities, each on its own port; raw asyncio, no HTTP library.
 
     python -m tests.faults.harness.receiver LOG ok=9001 flaky=9002 …
 
-Every request is written to the log before it is answered, so a receiver killed in between has still said what it saw.
+Every request is logged before it is answered, so that a receiver killed in between has still recorded it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 _SLOW_SECONDS = 0.3
 _ERROR_SHARE = 0.3
 MENDED = "mended"
-"""The file, in the folder of the installation, whose existence says that what was wrong has been put right."""
+"""A file in the installation's folder. It exists once the receiver's fault has been repaired."""
 
 
 class Request(NamedTuple):
@@ -90,11 +90,11 @@ PERSONALITIES: dict[str, Personality] = {
     "endless": Personality(_always, _endless),
     "reset": Personality(_never, _reset),
 }
-"""`dead` is not among them: nobody listens at its port."""
+"""The personality `dead` is missing here, because nobody listens on its port."""
 
 
 class Receiver:
-    """One personality at one port."""
+    """One personality on one port."""
 
     def __init__(self, name: str, log: int) -> None:
         self._name = name
@@ -111,7 +111,7 @@ class Receiver:
                 finally:
                     self._under_way -= 1
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the other side went away, which is its right
+            pass  # the client closed the connection, as it may
         finally:
             writer.close()
 

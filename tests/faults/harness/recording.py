@@ -1,6 +1,7 @@
-"""A recording of what a process did to its files, in order, made by strace; and the answers it gave in between.
+"""A recording, made by strace, of what a process did to its files and of the answers that it gave in between.
 
-A sync counts when it has returned, an answer when it is begun: so nothing that was answered looks safer than it was.
+A sync counts from the moment it returns, but an answer from the moment it begins. So no answered event looks safer than
+it was.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _CALLS = "openat,pwrite64,ftruncate,fsync,fdatasync,unlink,write,writev,sendto,s
 
 
 _WRITE_BYTES_MAX = 2**21
-"""strace cuts what is longer, and the rebuilt file would have a hole: the reader insists that nothing was cut."""
+"""strace truncates longer writes, which would leave holes in the rebuilt file. The reader rejects cut writes."""
 
 
 class Created(NamedTuple):
@@ -38,14 +39,14 @@ class Truncated(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """A file, or the folder itself under the empty name."""
+    """A sync of a file or, with an empty name, of the folder itself."""
 
     name: str
     succeeded: bool
 
 
 class Answered(NamedTuple):
-    """The process told a client that these events are stored."""
+    """The process acknowledged to a client that these events are stored."""
 
     event_ids: tuple[str, ...]
 
@@ -54,7 +55,7 @@ Step = Created | Removed | Written | Truncated | Synced | Answered
 
 
 def strace_command(trace: Path, *, inject: str | None = None) -> list[str]:
-    """The wrapper under which a process is recorded; `inject` is a fault in strace's own words."""
+    """The command prefix that records a process; `inject` is a fault in strace's syntax."""
     strace = shutil.which("strace")
     assert strace, "strace must be installed to record what a process writes"
     faults = [] if inject is None else ["-e", f"inject={inject}"]
@@ -63,7 +64,7 @@ def strace_command(trace: Path, *, inject: str | None = None) -> list[str]:
 
 
 def read_steps(trace: Path, folder: Path) -> Iterator[Step]:
-    """What happened to the files in the folder, and which events were acknowledged when."""
+    """The changes of the files in the folder, and the acknowledgements of events in between."""
     for call, arguments, result in _calls(trace.open()):
         yield from _step(call, arguments, result, folder)
 
@@ -78,7 +79,7 @@ _SENDING = ("write", "writev", "sendto", "sendmsg")
 
 
 def _calls(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Calls with their arguments and results, each when it returned; sends when they were begun."""
+    """System calls with arguments and results, ordered by their return; sends are ordered by their beginning."""
     begun: dict[str, str] = {}
     for line in lines:
         match = _LINE.match(line)
@@ -103,7 +104,7 @@ def _step(call: str, arguments: str, result: str, folder: Path) -> Iterator[Step
             yield Answered(tuple(event_id.decode() for event_id in ids))
         return
     strings = [_bytes(found) for found in _HEX.findall(arguments)]
-    # Where a path is an argument it is the last string; where it belongs to a descriptor, the first.
+    # A path that is an argument is the last string. The path of a descriptor is the first.
     path = strings[-1 if call in ("openat", "unlink") else 0] if strings else b""
     name = _inside(path.decode(errors="replace"), folder)
     failed = result.startswith(("-1", "?"))  # "?": the process was killed in the middle of the call
@@ -125,9 +126,9 @@ def _step(call: str, arguments: str, result: str, folder: Path) -> Iterator[Step
 
 
 def _inside(path: str, folder: Path) -> str | None:
-    """The file's name in the folder, the empty name for the folder itself, None for whatever is elsewhere.
+    """The file's name in the folder; the empty name for the folder itself; None for a file elsewhere.
 
-    The shared-memory index is left out: SQLite makes it anew after a crash.
+    The shared-memory index counts as elsewhere, because SQLite rebuilds it after a crash.
     """
     if path == str(folder):
         return ""

@@ -1,4 +1,4 @@
-"""A trial: load while the nemesis rages, then heal, drain, and judge."""
+"""A trial: send load while the nemesis injects faults, then heal, drain and check."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.faults.harness.processes import KeptProcess
 from tests.support.patience import PATIENCE_SECONDS
 
 _SETTLES_LOST_WITH_POSTGRES = 600
-"""Settlements are committed without waiting for the disk: a crash of PostgreSQL can forget the last 0.6 seconds."""
+"""Settlements are committed without waiting for the disk: a crash of PostgreSQL can lose the last 0.6 s of them."""
 
 
 def start_ledger(
     installation: Installation, types: str, *, rate: float = 100, seed: int = 1, count: int | None = None
 ) -> KeptProcess:
-    """Start sending; `types` are event types with their weights, as in plain=8,fan=2."""
+    """Start sending; `types` are event types with weights, for example plain=8,fan=2."""
     command = [sys.executable, "-m", "tests.faults.harness.ledger", str(ledger_path(installation))]
     command += [str(installation.port), ADMIN_KEY, types, "--rate", str(rate), "--seed", str(seed)]
     command += [] if count is None else ["--count", str(count)]
@@ -39,7 +39,7 @@ def ledger_path(installation: Installation) -> Path:
 
 
 def send_noted(installation: Installation, event_type: str, **options: object) -> Reply:
-    """Send one event by hand, and enter it in the ledger like any other."""
+    """Send one event by hand, and record it in the ledger like any other."""
     log, number, payload = Log(str(ledger_path(installation))), time.time_ns(), {"sent by hand": time.time_ns()}
     digest = hashlib.sha256(json.dumps(payload).encode()).hexdigest()
     log.write(line="tried", request=number, events=[[digest, event_type, None]])
@@ -51,7 +51,7 @@ def send_noted(installation: Installation, event_type: str, **options: object) -
 
 
 def drain(installation: Installation, seconds_max: float = PATIENCE_SECONDS) -> float:
-    """Wait until nothing is waiting or being tried; returns how long that took. The checker tells what is stuck."""
+    """Wait until no delivery is open; return how long that took. The checker reports deliveries that are stuck."""
     started = time.monotonic()
     while open_deliveries(installation.database) and time.monotonic() - started < seconds_max:
         time.sleep(0.1)
@@ -59,9 +59,9 @@ def drain(installation: Installation, seconds_max: float = PATIENCE_SECONDS) -> 
 
 
 def judge(installation: Installation, faults: Iterable[Fault] = (), in_flight_max: int | None = None) -> Verdict:
-    """Collect the evidence of an installation that has come to rest, and hold it against the promises.
+    """Collect the evidence of an idle installation, and check it against the promises.
 
-    `in_flight_max` is for trials that know how much can be between its arrival and its settlement at most.
+    `in_flight_max` is for trials that know the maximum number of deliveries between arrival and settlement.
     """
     faults = list(faults)
     arrivals = read_arrivals(*installation.folder.glob("*.arrivals"))
@@ -80,7 +80,7 @@ def judge(installation: Installation, faults: Iterable[Fault] = (), in_flight_ma
 
 @dataclass
 class Trial:
-    """What came of one."""
+    """The result of one trial."""
 
     verdict: Verdict
     seconds: float
@@ -107,9 +107,9 @@ def run_trial(
     seed: int = 1,
     until: Callable[[], object] = lambda: True,
 ) -> Trial:
-    """Load and faults together for so long, on an installation that is running; then heal, drain and judge.
+    """Apply load and faults for this many seconds to a running installation; then heal, drain and check.
 
-    The load goes on `until` what the trial needs has happened: a busy machine takes longer for it.
+    The load continues until the condition `until` holds, because a busy machine takes longer.
     """
     nemesis = Nemesis(faults, seed, installation.await_ready)
     ledger = start_ledger(installation, types, rate=rate, seed=seed)

@@ -1,4 +1,4 @@
-"""Vital signs of the processes under test: memory, file handles and threads, which must stay flat over a long life."""
+"""Memory, file handles and threads of the processes under test, which must not grow over a long run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sign(NamedTuple):
 
 
 class Vitals:
-    """Takes samples of every engine process while it is open."""
+    """Samples every Doorstep process while it is open."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
@@ -46,7 +46,7 @@ class Vitals:
         self._thread.join()
 
     def growths(self) -> Iterator[str]:
-        """Processes that lived long and ended with more than they had after warming up."""
+        """Processes that lived long and ended with more of a resource than they had after warming up."""
         for (name, _), signs in self._signs.items():
             if signs[-1].at - signs[0].at < _LIFE_SECONDS_MIN:
                 continue

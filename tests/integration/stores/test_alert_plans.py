@@ -1,4 +1,4 @@
-"""Whoever watches reads what is open, and never all that an organization was ever told of: each statement has its index."""
+"""The alert evaluator never reads the whole alert history: each of its statements uses an index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS: dict[str, Step] = {
     "doorstep_alerts_review": execute(alerts._TO_REVIEW, now=HOUR),
     "doorstep_incidents_org": execute(alerts._ORGS),
 }
-"""By the index that each is to use."""
+"""Each statement, by the index that it must use."""
 _DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
 
 

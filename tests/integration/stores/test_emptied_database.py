@@ -1,4 +1,4 @@
-"""The database that most tests share: nothing of one test is left in it for the next."""
+"""Emptying the PostgreSQL database that most tests share leaves nothing from one test for the next."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _use(url: str) -> None:
 
 
 def _contents(server: PostgresServer, url: str) -> dict[str, str]:
-    """The rows of every table, and the last number of every sequence."""
+    """The rows of every table, and the current value of every sequence."""
     database = url.rsplit("/", 1)[1]
     tables = server.sql(_TABLES, database=database).split()
     statements = {name: f"SELECT * FROM {name} ORDER BY 1" for name in tables} | {"numbers": _NUMBERS}

@@ -1,7 +1,7 @@
-"""R8.3, R11.2: every list walks its own index, between two places, in its order, whatever the planner believes.
+"""R8.3, R11.2: every list scans a range of its own index, in index order, whatever the planner estimates.
 
-On PostgreSQL the tables have statistics that are missing, or wrong, as they are on new and on busy ones. Led by such
-it once listed one organization's dead letters by going through everybody's.
+On PostgreSQL, the table statistics in these tests are missing or wrong, as they are on new and on busy tables. With
+such statistics, PostgreSQL once listed one organization's dead letters by scanning those of all organizations.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ CHANGE = (
     "UPDATE doorstep_deliveries SET state = 'pending', due_at = id, first_failed_at = 1, settled_at = NULL WHERE id % 4 = 2",
     "UPDATE doorstep_deliveries SET batch = TRUE WHERE id % 5 = 0",
 )
-"""What the statistics, if there are any, have not seen: they were taken when all was delivered."""
+"""Changes made after the statistics, if any, were taken. At that time, all deliveries were in the state `delivered`."""
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ _VALUES = {"uuid": f"'{UUID(int=5)}'", "bigint": "5", "integer": "5"}
 
 
 async def _plan(cold: Connection, text: str) -> dict[str, Any]:
-    """The plan as the planner makes it for the statement when it is prepared, with or without its values."""
+    """The plan that PostgreSQL makes for the prepared statement, whether it is custom or generic."""
     await cold.execute(f"PREPARE listed AS {text}")
     kinds = await cold.fetchval("SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'listed'")
     values = ", ".join(_VALUES.get(kind, "'x'") for kind in kinds)
@@ -174,7 +174,8 @@ async def test_on_postgres_it_walks_its_index_whatever_the_statistics_say(
 
 
 async def test_without_its_settings_and_its_words_postgres_takes_the_wrong_way(cold: Connection) -> None:
-    """The control: the same check finds what the planner does when it may choose freely."""
+    """The control: without the settings and hints of the store, the planner chooses a bad plan, and the check detects
+    it."""
     await _fill(cold, analyzed=False)
     await cold.execute("SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on; SET LOCAL enable_sort = on")
     listed = next(one for one in LISTED if one.name == "dead letters: matches")

@@ -1,4 +1,4 @@
-"""Migrations on both databases: what they leave agrees with the code, and a database that is behind is brought up to date."""
+"""Migrations on both databases: the migrated schema matches the code, and an outdated database is upgraded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def upgrade(op):
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database."""
+    """The URL of an empty database."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'doorstep.db'}"
         return
@@ -43,7 +43,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def next_version(tmp_path: Path) -> Path:
-    """The migrations of a version of Doorstep that has one more revision."""
+    """The migrations folder of a later Doorstep version, which has one more revision."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrations.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "versions" / "0002_next.py").write_text(NEXT_REVISION)
@@ -102,7 +102,8 @@ def _read(url: str, query: str) -> object:
 
 
 def _driven(url: str) -> str:
-    """As SQLAlchemy spells it; on PostgreSQL, for the engine, which sees all organizations."""
+    """The URL in SQLAlchemy's form; on PostgreSQL, with the option that gives the engine access to all
+    organizations."""
     if url.startswith("sqlite"):
         return url
     return f"{url.replace('postgresql://', 'postgresql+psycopg://')}?options=-cdoorstep.org%3D*"

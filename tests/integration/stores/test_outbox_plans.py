@@ -1,4 +1,4 @@
-"""What it costs to look into the outbox grows neither with history nor with what was rejected in it."""
+"""The cost of reading the outbox grows neither with the history nor with the number of rejected events."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""R8.2, R8.3: what is asked for by its id is read by its id, though all of it belongs to one organization.
+"""R8.2, R8.3: rows requested by id are read through the id index, even if one organization owns all rows.
 
-PostgreSQL is told that organizations are many. Beside a list of fifty ids it once took the organization's own index for
-the shorter way, and read each of its 110,000 events to find them.
+The schema tells PostgreSQL's planner to assume fifty organizations. With a higher number, the planner expects each
+organization to have few rows. For a list of fifty ids, it once used the organization index, and read all 110,000 events
+of the organization.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ async def test_fifty_ids_cost_fifty_look_ups(cold: Connection, name: str) -> Non
 async def test_were_organizations_said_to_be_a_thousand_a_list_of_ids_would_cost_all_that_one_has(
     cold: Connection,
 ) -> None:
-    """The control: if this fails, PostgreSQL has become wiser, and the test above proves less."""
+    """The control: if it fails, PostgreSQL's planner has improved, and the test above proves less."""
     await cold.execute("SET LOCAL doorstep.org = '*'")
     await cold.execute("ALTER TABLE doorstep_events ALTER COLUMN org_id SET (n_distinct = 1000)")
     await cold.execute("ANALYZE doorstep_events; SET LOCAL doorstep.org = '1'")

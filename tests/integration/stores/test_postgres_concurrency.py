@@ -1,4 +1,4 @@
-"""R5.4: any number of workers share one database: limits hold over all of them, and they never stand in a circle."""
+"""R5.4: any number of workers share one database: limits hold across all of them, and they never deadlock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORKERS = 4
 
 @pytest.fixture
 async def stores(postgres_url: str) -> AsyncIterator[list[PostgresStore]]:
-    """As many stores on one database as there would be processes."""
+    """Several stores on one database, one for each simulated process."""
     opened = [PostgresStore(postgres_url) for _ in range(WORKERS)]
     for store in opened:
         await store.open()
@@ -97,7 +97,7 @@ async def test_workers_that_settle_deliveries_of_the_same_events_do_not_lose_a_s
     quotas = [Quota(endpoint.endpoint_id, 100) for endpoint in endpoints]
     hands = [await stores[0].claim([quota], NOW, LEASE_END, "w") for quota in quotas]
     settlements = [[Settlement.delivered(claim, success(NOW)) for claim in hand] for hand in hands]
-    settlements[1].reverse()  # whatever the order it is given in
+    settlements[1].reverse()  # in whatever order the batch is given
     results = await asyncio.gather(*(store.settle(batch, NOW) for store, batch in zip(stores, settlements)))
     assert sum(len(settled.changes) for settled in results) == 100
     views = [await stores[0].get(EventView, one.event.org_id, one.event.event_id) for one in made]
@@ -154,7 +154,7 @@ async def test_a_change_of_endpoints_is_not_starved_by_a_stream_of_accepts(
 
 
 async def _until_someone_waits(connection: asyncpg.Connection) -> None:
-    """Until another session waits for a lock; asking is what passes the time."""
+    """Poll until another session waits for a lock; the round trips of the polling query replace a sleep."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await connection.fetchval(
             "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"

@@ -1,4 +1,4 @@
-"""Connections that are ready before they are needed."""
+"""The pool opens connections before they are needed."""
 
 from __future__ import annotations
 

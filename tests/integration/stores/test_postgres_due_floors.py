@@ -1,4 +1,5 @@
-"""Floors of due times are used only while sweeps are slow, and never hide a delivery for longer than a sweep's pause."""
+"""Floors for due times are used only while sweeps are slow, and never hide a delivery for longer than one sweep
+interval."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def elapsed() -> Elapsed:
 
 @pytest.fixture
 def slow(elapsed: Elapsed) -> DueFloors:
-    """Floors after as many slow sweeps as it takes; endpoint 1 has work waiting since NOW."""
+    """Floors that are active after enough slow sweeps; endpoint 1 has had work waiting since NOW."""
     floors = DueFloors(elapsed)
     for _ in range(SLOW_READS):
         floors.swept([(1, NOW)], SLOW)

@@ -1,4 +1,4 @@
-"""Folding takes no more than it was asked to, whatever way PostgreSQL chooses to carry it out."""
+"""Folding takes no more rows than requested, whichever plan PostgreSQL chooses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.shortcuts import put, routing_version
 
 OTHER_WAYS = ("hashjoin", "mergejoin", "hashagg", "material", "sort")
-"""Without these it can only join row by row. The store itself forbids it the first two, so that by its own estimates it
-came to that now and then."""
+"""With these disabled, PostgreSQL can join only with nested loops. The store itself disables the first two; PostgreSQL
+then sometimes chose nested loops by its own estimates."""
 _ENDPOINTS = 12
 
 

@@ -18,7 +18,7 @@ FORGETFUL = "SELECT org_id FROM doorstep_deliveries"
 
 @pytest.fixture
 async def connection(postgres_store: PostgresStore, postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
-    """A plain connection of the owner; organizations 1 and 2 have one delivery each."""
+    """A direct connection as the owner of the tables; organizations 1 and 2 have one delivery each."""
     for _ in range(2):
         org = an_org()
         await put(postgres_store, org)

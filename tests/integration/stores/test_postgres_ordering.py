@@ -1,4 +1,4 @@
-"""Ordering keys on PostgreSQL: whoever begins or ends a delivery of a line waits for whoever is just doing so."""
+"""Ordering groups on PostgreSQL: transactions that begin or end a delivery of the same group wait for one another."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.builders import NOW, a_submission, an_endpoint, an_org, succe
 from tests.support.shortcuts import put, routing_version
 
 PATIENCE_SECONDS = 0.3
-"""Long enough for a verb that waits for nobody."""
+"""Long enough for a store method that does not wait for a lock."""
 
 
 class Scene:
-    """Two stores on one database, and a line on one endpoint."""
+    """Two stores on one database, and an ordering group on one endpoint."""
 
     def __init__(self, stores: list[PostgresStore], endpoint: Endpoint) -> None:
         self.one, self.other = stores
@@ -68,7 +68,7 @@ async def scene(postgres_url: str) -> AsyncIterator[Scene]:
 
 
 class Pause:
-    """Keeps the transactions of a pool open, when all is done but the commit."""
+    """Keeps each transaction of a pool open just before its commit."""
 
     def __init__(self, pool: Connections) -> None:
         self.reached, self._over = asyncio.Event(), asyncio.Event()
@@ -89,7 +89,7 @@ class Pause:
         self._over.set()
 
     async def during(self, first: Awaitable[Any], second: Awaitable[Any]) -> tuple[Any, Any]:
-        """Let the second begin while the first is about to be committed, then let both come to their ends."""
+        """Run `first` up to its commit, start `second`, then let both finish."""
         begun = asyncio.ensure_future(first)
         await self.reached.wait()
         following = asyncio.ensure_future(second)
@@ -109,7 +109,7 @@ async def test_one_that_is_accepted_sees_that_the_one_before_is_just_ending(scen
 async def test_of_two_that_end_at_once_the_second_sees_that_both_have(scene: Scene) -> None:
     first, _, third = [await scene.accept(scene.one) for _ in range(3)]
     await scene.act(ActionKind.SKIP, first)
-    await scene.act(ActionKind.RETRY, first)  # so that two of the line are under way
+    await scene.act(ActionKind.RETRY, first)  # so that two deliveries of the group are in progress
     one, other = await scene.claim()
     await Pause(scene.other._hot).during(scene.deliver(scene.other, one), scene.deliver(scene.one, other))
     assert not await scene.is_blocked(third)
@@ -134,7 +134,7 @@ async def test_one_whose_row_is_held_by_a_process_that_dies_is_waited_for_not_pa
 async def test_an_act_and_an_end_in_one_line_wait_for_each_other_but_not_in_a_circle(
     scene: Scene, kind: ActionKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_CONFLICT_TRIES", 1)  # so that whoever is chosen to break a circle says so
+    monkeypatch.setattr(connections, "_CONFLICT_TRIES", 1)  # so that a deadlock raises instead of being retried
     first, second, third = [await scene.accept(scene.one) for _ in range(3)]
     (claim,) = await scene.claim()
     acting = scene.act(kind, first, second, store=scene.other)
@@ -166,7 +166,7 @@ async def accept_during_an_end(scene: Scene) -> UUID:
     return accepted  # type: ignore[no-any-return]
 
 
-# -- negative controls: without turns the same things go wrong ---------------------------------------------
+# -- negative controls: without locks on the groups, deliveries stay blocked -------------------------------
 
 
 @pytest.mark.parametrize("at_once", [end_during_an_accept, accept_during_an_end])
@@ -185,7 +185,7 @@ async def test_if_ends_took_no_turns_some_would_be_left_behind(
     assert await scene.is_blocked(await at_once(scene))
 
 
-# -- what is given up without a try ------------------------------------------------------------------------
+# -- dead-lettering without an attempt ---------------------------------------------------------------------
 
 
 async def test_a_burial_takes_the_turn_of_whoever_it_comes_to_bury_in_the_end(scene: Scene, postgres_url: str) -> None:
@@ -206,7 +206,7 @@ async def test_a_burial_takes_the_turn_of_whoever_it_comes_to_bury_in_the_end(sc
     await asyncio.wait([burying], timeout=PATIENCE_SECONDS)
     accepting_behind.end()
     await asyncio.gather(accepted, burying)
-    for claim in await scene.claim():  # the first of the line, if it was spared
+    for claim in await scene.claim():  # the first delivery of the group, unless it was dead-lettered
         await scene.deliver(scene.one, claim)
     assert not await scene.is_blocked(accepted.result())
 

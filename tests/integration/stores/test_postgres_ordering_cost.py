@@ -1,4 +1,4 @@
-"""A line costs the same however long it is, and whatever PostgreSQL believes about the tables."""
+"""The cost of an ordering group does not depend on its length, nor on PostgreSQL's statistics about the tables."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ KEYED = {
     "taken while all had the same": "'a'",
     "taken while each had its own": "id::text",
 }
-"""When the statistics are from, by the ordering keys that there were then."""
+"""When the statistics were taken, described by the ordering keys at that time."""
 
 
 @pytest.fixture(params=KEYED)
 async def line(postgres_store: PostgresStore, request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
-    """One line of thousands, whose first has just ended; the planner knows the table as it once was, or not at all."""
+    """One ordering group of thousands of deliveries, the first of which has just ended. The planner's statistics are
+    outdated or missing."""
     keys = KEYED[request.param]
     async with postgres_store._hot.connection() as connection:
         for statement in (*UNATTENDED, *FILL):

@@ -1,4 +1,4 @@
-"""A PostgreSQL that is gone, frozen, full or read-only is StoreUnavailable, and the store works again by itself."""
+"""An unreachable, frozen, full or read-only PostgreSQL raises StoreUnavailable, and the store recovers by itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.stretching import stretched
 
 T = TypeVar("T")
 TRIES = 20
-"""Connections of a pool that were cut are found out one call at a time."""
+"""Each call discovers at most one of the pool's broken connections, so several tries may be needed."""
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ async def test_migrations_started_at_once_do_not_collide(server: PostgresServer)
 
 @asynccontextmanager
 async def _losing_commits(url: str) -> AsyncIterator[str]:
-    """A proxy that hands every COMMIT to the server and cuts the client off without the answer."""
+    """A proxy that forwards every COMMIT to the server and disconnects the client before the answer arrives."""
     parts = urlsplit(url)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -206,9 +206,9 @@ async def _losing_commits(url: str) -> AsyncIterator[str]:
         while data := await reader.read(65_536):
             if b"COMMIT\0" in data:
                 back.cancel()
-                await asyncio.wait([back])  # only one may read from the server
+                await asyncio.wait([back])  # only one task may read from the server
                 to_server.write(data)
-                await from_server.read(1)  # the first byte of the answer: it is committed
+                await from_server.read(1)  # once the first byte of the answer arrives, the transaction is committed
                 break
             to_server.write(data)
         back.cancel()

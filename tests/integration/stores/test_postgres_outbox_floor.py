@@ -1,4 +1,4 @@
-"""Looks into the outbox begin above a floor only while full ones are slow, and never miss a late commit for long."""
+"""Outbox reads start above a floor only while full reads are slow, and a late commit is never missed for long."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_reading_at_the_bottom_counts_as_a_full_look(elapsed: Elapsed) -> None:
 async def test_a_pinned_snapshot_makes_looks_slow_only_until_the_floor_is_used_and_hides_nothing(
     postgres_store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OutboxFloor, "SLOW_SECONDS", 0.0)  # every look counts as slow
+    monkeypatch.setattr(OutboxFloor, "SLOW_SECONDS", 0.0)  # every read counts as slow
     elapsed = Elapsed()
     postgres_store._outbox_floor = OutboxFloor(elapsed)
     org = an_org()

@@ -1,4 +1,4 @@
-"""R11.2: hot statements walk indexes, and what they cost does not grow with history."""
+"""R11.2: frequent statements use indexes, and their cost does not grow with the history."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _fill(connection: Connection, count: int = FINISHED) -> None:
 
 
 async def _scanned(connection: Connection, statement: str, *arguments: object) -> set[str]:
-    """The big tables that the plan reads from end to end."""
+    """The big tables that the plan reads with a sequential scan."""
     plan = await plan_of(connection, statement, *arguments)
     return {node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan"} & BIG
 
@@ -97,7 +97,7 @@ async def test_claiming_and_sweeping_touch_as_many_pages_after_50000_finished_de
             await buffers(connection, claim.SWEEP),
             await buffers(connection, claim.CLAIM, *_CLAIM, *offer),
         ]
-    # One more level in an index is one more page a seek; a scan would be thousands.
+    # One more index level costs one more page per lookup; a scan would read thousands of pages.
     assert all(now <= 2 * then + 10 for now, then in zip(after, before, strict=True)), (before, after)
 
 

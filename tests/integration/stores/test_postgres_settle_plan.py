@@ -1,7 +1,8 @@
-"""Settling finds its rows by their keys, whatever the planner believes about how many are in progress.
+"""Settling finds its rows by their keys, whatever the planner estimates about how many deliveries are in progress.
 
-Statistics are mostly taken while nothing is in progress. From them PostgreSQL once concluded that the index of what
-is in progress was empty and walked it for every row: 500 results took 2,300 ms instead of 22, and workers stood still.
+Statistics are mostly taken while no delivery is in progress. From such statistics, PostgreSQL once concluded that the
+index of deliveries in progress was empty, and scanned that index for every row: 500 results took 2,300 ms instead of
+22, and workers were blocked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ async def test_settling_does_not_walk_the_index_of_what_is_in_progress(postgres_
 
 
 async def test_the_index_is_walked_when_the_statement_offers_it(postgres_url: str) -> None:
-    """The control: the plan that stood still, so that the test above is known to be able to fail."""
+    """The control: the statement that once caused the slow plan, to prove that the test above can fail."""
     connection = await _analyzed_while_idle(postgres_url)
     offered = settle.SETTLE.replace("d.state IS NOT DISTINCT FROM 'in_progress'", "d.state = 'in_progress'")
     assert "doorstep_deliveries_in_progress" in await _plan(connection, offered)
@@ -41,7 +42,7 @@ async def _analyzed_while_idle(url: str) -> asyncpg.Connection:
 
 
 async def _plan(connection: asyncpg.Connection, statement: str) -> str:
-    """The plan for any arguments, as a statement that is run again and again gets it."""
+    """The generic plan, which a statement gets once it has been run repeatedly."""
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     prepared = await connection.prepare(statement)
     nothing = [0 if "[" not in kind.name else [] for kind in prepared.get_parameters()]

@@ -1,8 +1,9 @@
-"""The engine's statements read the rows they need and no others, whatever PostgreSQL believes about the tables.
+"""The engine's statements read only the rows that they need, whatever PostgreSQL's statistics about the tables say.
 
-Statistics are missing on new tables and old on busy ones. Led by such, PostgreSQL once looked for operators' retries
-among all that waited: beside 100,000 deliveries for a dead endpoint each claim took 15 ms instead of 1, and every
-other endpoint's deliveries with it. So what counts here is not the shape of plans but the rows that they read.
+Statistics are missing on new tables and outdated on busy ones. With such statistics, PostgreSQL once searched for
+operators' retries among all waiting deliveries: with 100,000 deliveries waiting for a dead endpoint, each claim took 15
+ms instead of 1 ms, which delayed every other endpoint's deliveries too. So these tests count the rows that each plan
+reads; they do not check the shape of the plan.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.support.shortcuts import put
 T = TypeVar("T")
 
 WAITING = 8_000
-"""For the first endpoint. Reading them all is forty times what any statement here may read."""
+"""Deliveries that wait for the first endpoint: forty times as many rows as any statement here may read."""
 READ_MAX = 200
 BATCH = 10
 LONG_AGO: Instant = NOW - 30 * DAY
@@ -38,7 +39,7 @@ UNATTENDED = (
     "ALTER TABLE doorstep_deliveries SET (autovacuum_enabled = false)",
     "ALTER TABLE doorstep_deliveries DISABLE TRIGGER doorstep_deliveries_state_change",
 )
-"""Nobody takes statistics behind our back, and deliveries are put into any state in one stroke."""
+"""Autovacuum must not refresh the statistics, and a single UPDATE must be able to put deliveries into any state."""
 
 EVENTS = """
 INSERT INTO doorstep_events (uid, org_id, event_type, status, delivery_count, open_count, created_at, correlation_id,
@@ -59,7 +60,7 @@ SELECT gen_random_uuid(), 1, n, 1, $3::text, CASE WHEN $3 IN ('pending', 'in_pro
        CASE WHEN $3 IN ('pending', 'in_progress') THEN NULL ELSE {LONG_AGO} + n END, $4
 FROM generate_series($1::int, $2::int) n
 """
-"""All of them in one state, for statistics to be taken of."""
+"""Inserts all deliveries in one state, so that statistics can be taken of that state."""
 
 _TEN_FROM = f"WHERE id > {{0}} AND id <= {{0}} + {BATCH}"
 SCENE = (
@@ -71,7 +72,7 @@ SCENE = (
     + _TEN_FROM.format(300),
     "UPDATE doorstep_deliveries SET endpoint_id = 2 " + _TEN_FROM.format(400),
 )
-"""What the statements meet: a long queue for one endpoint, and ten deliveries of every other kind."""
+"""The data that the statements run against: a long queue for one endpoint, and ten deliveries of every other kind."""
 
 KNOWN: dict[str, tuple[str, bool] | None] = {
     "never taken": None,
@@ -81,7 +82,8 @@ KNOWN: dict[str, tuple[str, bool] | None] = {
     "taken while all were delivered": ("delivered", False),
     "taken while all were dead": ("dead", False),
 }
-"""When the statistics are from: the state that all deliveries were in, and whether an operator had asked for them."""
+"""When the statistics were taken: the state of all deliveries at that time, and whether an operator had requested
+them."""
 
 # -- the statements -----------------------------------------------------------------------------------------
 
@@ -102,15 +104,15 @@ HOT: dict[str, tuple[str, tuple[object, ...], int]] = {
     "read keys": (accept.READ_KEYS, ([1] * BATCH, [str(key) for key in _KEYS]), BATCH),
     "read events": (accept.READ_EVENTS, ([1] * BATCH, [UUID(int=key) for key in _KEYS]), BATCH),
 }
-"""Statement, arguments, and how many rows it answers with in the scene, so that none passes by finding nothing."""
+"""Each statement, its arguments, and how many rows it must return, so that none passes by finding nothing."""
 
 READ = "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::int FROM pg_stat_xact_user_tables"
-"""How many rows this session has read lately, from tables and through indexes."""
+"""How many rows the current transaction has read, by sequential scans and through indexes."""
 
 
 @pytest.fixture(params=KNOWN)
 async def misled(postgres_store: PostgresStore, request: pytest.FixtureRequest) -> PostgresStore:
-    """A store whose planner knows the tables as they once were, or not at all."""
+    """A store whose planner has outdated statistics about the tables, or none."""
     await _run(postgres_store, UNATTENDED)
     known = KNOWN[request.param]
     state, forced = known or ("pending", False)
@@ -132,7 +134,7 @@ async def test_hot_statements_read_only_what_they_need_even_if_planned_while_the
 ) -> None:
     await _run(postgres_store, UNATTENDED)
     await _fill(postgres_store, state, 1, rows)
-    async with postgres_store._hot.connection() as connection:  # the pool's only one: plans belong to it
+    async with postgres_store._hot.connection() as connection:  # plans belong to the pool's only connection
         await connection.execute("ANALYZE")
         for statement, arguments, _ in HOT.values():
             await _counted(connection, partial(connection.fetch, statement, *arguments))
@@ -165,7 +167,7 @@ async def test_burying_archiving_and_cleaning_read_only_what_they_need_whatever_
 async def test_the_check_finds_the_claim_that_looks_for_retries_among_all_that_waits(
     postgres_store: PostgresStore,
 ) -> None:
-    """The control: the statement as it once was, offering the planner the index of all that waits."""
+    """The control: the earlier form of the statement, which let the planner use the index of all waiting deliveries."""
     await _run(postgres_store, UNATTENDED)
     await _fill(postgres_store, "delivered")
     await _run(postgres_store, ["ANALYZE"])
@@ -210,7 +212,7 @@ async def _reading_too_much(store: PostgresStore) -> list[tuple[str, int]]:
 
 
 async def _counted(connection: Connection, work: Callable[[], Awaitable[T]], begin: str = "BEGIN") -> tuple[T, int]:
-    """The result of `work` and how many rows it read; what it changed is undone."""
+    """Run `work` and return its result and how many rows it read; its changes are rolled back."""
     await connection.execute(begin)
     try:
         before = await connection.fetchval(READ)

@@ -1,4 +1,4 @@
-"""Work that one process accepts wakes the others at once, and a lost connection is listened on again."""
+"""Work that one process accepts wakes the other processes immediately, and a lost LISTEN connection is replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.shortcuts import put, routing_version
 
 
 class Sleeper:
-    """A second process's store, and how often it was woken."""
+    """The store of a second process, which records wakeups."""
 
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
@@ -27,7 +27,7 @@ class Sleeper:
         store.on_wakeup(Topic.DELIVERIES, self._woken.set)
 
     async def wakes(self) -> None:
-        """Fails by a timeout if nobody wakes it."""
+        """Wait for a wakeup; fails by a timeout if none arrives."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._woken.wait()
         self._woken.clear()
@@ -39,7 +39,8 @@ class Sleeper:
 
 @pytest.fixture
 async def sleeper(postgres_url: str) -> AsyncIterator[Sleeper]:
-    """It has begun to listen, which wakes it a first time: what was told before went unheard."""
+    """A sleeper that is already listening. Starting to listen causes a first wakeup, because earlier notifications were
+    missed."""
     sleeper = Sleeper(PostgresStore(postgres_url))
     await sleeper.store.open()
     await sleeper.wakes()
@@ -90,7 +91,7 @@ async def test_listening_goes_on_after_the_connection_was_killed(
     postgres_url: str,
 ) -> None:
     postgres_server.kill_connections(postgres_url.rsplit("/", 1)[1])
-    await sleeper.wakes()  # it listens again, and looks for what it may have missed
+    await sleeper.wakes()  # it listens again, and checks for work that it may have missed
 
 
 async def test_a_store_is_not_woken_by_its_own_notifications(sleeper: Sleeper) -> None:
@@ -102,7 +103,8 @@ async def test_a_store_is_not_woken_by_its_own_notifications(sleeper: Sleeper) -
 
 
 def test_a_store_that_was_opened_in_another_event_loop_before_listens_and_tells_in_this_one(postgres_url: str) -> None:
-    """What the first event opens lives in an event loop of ours, and moves when the program opens it in its own."""
+    """Sending the first event opens the store in Doorstep's own event loop. When the program then opens it, the store
+    moves to the program's loop."""
     store = PostgresStore(postgres_url)
 
     async def listen_twice() -> list[object]:

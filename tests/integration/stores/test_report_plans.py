@@ -1,4 +1,5 @@
-"""Reports and scrapes never read a table that grows with history: their statements find all rows by an index."""
+"""Reports and metrics scrapes never scan a table that grows with history: their statements find all rows by an
+index."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ async def test_on_postgres_each_finds_its_rows_by_an_index(filled: Connection) -
 
 
 async def test_on_postgres_a_plan_for_any_endpoints_would_look_through_all_of_them(filled: Connection) -> None:
-    """So each list of endpoints is planned anew; if this fails, PostgreSQL has become wiser."""
+    """This is why each list of endpoints gets its own plan. If this test fails, PostgreSQL's planner has improved."""
     assert rollups._CUSTOM_PLAN in asked_before_sums()
     prepared = prepare(STEPS["sums of endpoints"], _DIALECT)
     await filled.execute(f"SET LOCAL plan_cache_mode = force_generic_plan; PREPARE sums AS {prepared.text}")
@@ -124,14 +125,14 @@ async def test_on_postgres_a_plan_for_any_endpoints_would_look_through_all_of_th
 
 
 def asked_before_sums() -> list[Any]:
-    """The statements before the sums themselves."""
+    """The statements that run before the sums are queried."""
     script = rollups.figures(ORG, ENDPOINTS[:1], None, None, FIGURES)
     steps = [next(script), script.send([(1,)]), script.send([(ENDPOINTS[0], 1)])]
     return [step.statement for step in steps]
 
 
 async def sequential(connection: Connection, step: Step) -> list[str]:
-    """The tables with a history that PostgreSQL reads from end to end for a statement."""
+    """The history tables that PostgreSQL reads with a sequential scan for a statement."""
     prepared = prepare(step, _DIALECT)
     answer: Any = await connection.fetchval(f"EXPLAIN (FORMAT JSON) {prepared.text}", *prepared.arguments[0])
     plan = json.loads(answer)[0]["Plan"]

@@ -1,4 +1,4 @@
-"""Handlers that do to their process whatever a handler can do to it."""
+"""Handlers that do everything that a handler can do to its own process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from doorstep.transports.handler_replies import Received
 
 
 def do(received: Received) -> object:
-    """What the event type says."""
+    """Run the behavior that the event type names."""
     return _DEEDS[received.event_type](received)
 
 
@@ -24,7 +24,7 @@ async def do_async(received: Received) -> object:
 
 
 class Shelf:
-    """Functions may also be found inside of something."""
+    """Shows that a handler function may also be nested inside another object."""
 
     @staticmethod
     def do(received: Received) -> object:
@@ -48,7 +48,7 @@ def _rant(_: Received) -> None:
 
 
 def _mumble(_: Received) -> None:
-    """As with the name of a file that is no UTF-8."""
+    """Raises an error whose text is not valid UTF-8, like some file names."""
     raise Permanent("CARRIER_\udc80", os.fsdecode(b"no such file: \xe9"))
 
 
@@ -57,7 +57,7 @@ def _hang(_: Received) -> None:
 
 
 def _hang_with_child(received: Received) -> None:
-    """The program that it started is told by the payload where to leave its id."""
+    """Start a program and hang. The payload names the file that gets the process ids."""
     started = subprocess.Popen(["sleep", "60"])
     with open(received.json()["pids"], "w") as file:
         file.write(f"{os.getpid()} {started.pid}")
@@ -65,7 +65,7 @@ def _hang_with_child(received: Received) -> None:
 
 
 def _exit_with_child(received: Received) -> None:
-    """Leaves a program behind that it started."""
+    """Exit and leave a child program running."""
     started = subprocess.Popen(["sleep", "60"])
     with open(received.json()["pids"], "w") as file:
         file.write(f"{started.pid}")
@@ -79,7 +79,7 @@ def _hoard(_: Received) -> None:
 
 
 def _babble(_: Received) -> None:
-    """Finds the connection to the worker among its open files, and writes nonsense into it."""
+    """Find the connection to the worker among the open file descriptors, and write garbage into it."""
     for handle in map(int, os.listdir("/proc/self/fd")):
         if os.path.exists(f"/proc/self/fd/{handle}") and "socket" in os.readlink(f"/proc/self/fd/{handle}"):
             os.write(handle, b"\x00\x00\x00\x05hello")

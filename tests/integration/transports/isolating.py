@@ -1,4 +1,4 @@
-"""A handler in processes of its own, ready to be sent to; none of them is left when the test is over."""
+"""An isolated handler that tests can send attempts to; none of its processes is left after the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAYLOAD = b'{"card": "4111 1111 canary"}'
 
 
 def an_attempt(deed: str, payload: bytes = PAYLOAD, timeout_seconds: float = 20.0) -> Transmission:
-    """Its lease is long: to start a process takes a busy machine a while."""
+    """An attempt with a long lease, because starting a process takes time on a busy machine."""
     lease_until = AnchoredClock().now() + seconds(120)
     claim = a_claim(payload, event_type=deed, lease_until=lease_until, metadata=b'{"from": "here"}')
     return Transmission(claim, "it", (), b"", timeout_seconds)
@@ -47,7 +47,7 @@ async def isolating(
 
 
 class Patient(Sending):
-    """Also waits for processes to start, on a machine that has other things to do."""
+    """Also waits for processes to start, which takes longer on a busy machine."""
 
     async def all(self, transmissions: Sequence[Transmission]) -> list[Reply]:
         return await asyncio.wait_for(asyncio.gather(*self.start(transmissions)), PATIENCE_SECONDS)
@@ -58,7 +58,7 @@ def handler_processes() -> list[psutil.Process]:
 
 
 def _is_ours(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+    with suppress(psutil.NoSuchProcess):  # the process has ended in the meantime
         alive = process.status() != psutil.STATUS_ZOMBIE
         return alive and any("isolation.child" in part for part in process.cmdline())
     return False
@@ -71,7 +71,7 @@ def result_of(reply: Reply) -> Any:
 
 @asynccontextmanager
 async def isolating_module(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sending]:
-    """A handler `do` in a module that only its own process imports."""
+    """A handler `do` in a module that only the handler process imports."""
     (folder / "their_module.py").write_text(source)
     monkeypatch.syspath_prepend(folder)
     async with isolating() as sending:

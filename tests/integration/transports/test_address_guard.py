@@ -1,4 +1,4 @@
-"""The table of addresses that are never reached by default, in every spelling, when checked and when connecting."""
+"""The addresses that are blocked by default, in every spelling, both when a URL is checked and when connecting."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_plain_http_urls_need_an_allowed_range_or_the_setting() -> None:
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """A socket that must not see a connection."""
+    """A listening socket that must not receive a connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         yield listening
@@ -278,7 +278,7 @@ async def test_no_connection_is_made_to_a_refused_address_however_it_is_spelled(
 
 
 async def test_the_listener_would_have_seen_a_connection_to_an_allowed_address(listener: socket.socket) -> None:
-    """The control of the test above: the same connection, allowed, does arrive."""
+    """The control for the test above: the same connection arrives when it is allowed."""
     port = listener.getsockname()[1]
     async with sending_over_http() as sending:
         await sending.one(a_transmission(f"http://127.0.0.1:{port}/", timeout_seconds=0.05))
@@ -297,8 +297,8 @@ async def test_plain_http_to_an_address_that_is_not_in_the_list_is_refused_when_
 async def test_a_name_that_answers_differently_later_is_judged_anew_at_each_connection(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """127.0.0.2 stands for a public address here, 127.0.0.1 for a private one."""
-    monkeypatch.setattr(dns_cache, "_USABLE_SECONDS", 0)  # every try asks anew
+    """127.0.0.2 stands in for a public address here, and 127.0.0.1 for a private one."""
+    monkeypatch.setattr(dns_cache, "_USABLE_SECONDS", 0)  # every attempt resolves the name again
     answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.2"]])
     guard = AddressGuard([ip_network("127.0.0.2/32")])
     closing = answer("200 OK", b"", "Connection: close")

@@ -1,4 +1,4 @@
-"""Host names: looked up aside, one at a time each, and never in the way of other tries."""
+"""Host names are resolved in threads, one lookup per name at a time, and a slow lookup never delays other attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT = 0.05
 
 
 class Resolver:
-    """Answers every name with 127.0.0.1, except those that it hangs on until it is freed, and those it fails."""
+    """Resolves every name to 127.0.0.1, except those that hang until `free` is set, and those that fail."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: whatever one does to its process costs that attempt, and nothing else."""
+"""Isolated handlers: whatever a handler does to its process affects only that attempt."""
 
 from __future__ import annotations
 
@@ -147,11 +147,11 @@ async def test_there_are_never_more_processes_than_were_allowed_and_the_worker_i
         assert sending.transport.slots("it") == 2 and sending.transport.slots("another") is None
 
 
-# -- where functions are found -------------------------------------------------------------------------------
+# -- locating handler functions ------------------------------------------------------------------------------
 
 
 class Owner:
-    """Stands in for a Doorstep."""
+    """A minimal substitute for a Doorstep."""
 
     def __init__(self) -> None:
         self.registry = Registry(60.0)
@@ -189,7 +189,7 @@ def test_a_function_that_no_other_process_could_import_is_refused_with_what_to_d
 
 
 def test_a_memory_limit_needs_a_process_and_room_for_python() -> None:
-    with pytest.raises(ConfigError, match="say isolated=True too"):
+    with pytest.raises(ConfigError, match="also set isolated=True"):
         isolation_options("it", False, None, 100)
     with pytest.raises(ConfigError, match="must be 32 or more, got 8"):
         isolation_options("it", True, None, 8)

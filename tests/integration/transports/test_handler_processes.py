@@ -1,4 +1,4 @@
-"""The life of the processes of isolated handlers: started, used again, replaced, let go; and attempts that wait for one."""
+"""The processes of isolated handlers are started, reused, replaced and stopped; attempts wait until one is free."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ async def test_a_process_that_died_while_it_had_nothing_to_do_costs_no_attempt(n
 
 
 def kill(pid: int) -> None:
-    """Returns when it is dead; the event loop does not turn meanwhile."""
+    """Kill a process and return when it is dead; the event loop does not run in the meantime."""
     psutil.Process(pid).kill()
-    with contextlib.suppress(ChildProcessError):  # a thread of asyncio's was quicker
+    with contextlib.suppress(ChildProcessError):  # an asyncio thread has reaped it first
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
@@ -63,7 +63,7 @@ async def test_a_process_that_dies_before_it_has_read_of_an_attempt_has_not_begu
         process.kill()
         reply = await future
         assert not reply.started and reply.failure is not None
-        begun = await sending.one(an_attempt("exit"))  # the control: this one has read of it
+        begun = await sending.one(an_attempt("exit"))  # the control: this process has read the attempt
         assert begun.started and begun.failure is not None
 
 
@@ -74,7 +74,7 @@ async def test_one_that_waited_for_a_process_longer_than_its_lease_allows_has_no
         reply = await sending.one(Transmission(claim, "it", (), b"", 5.0))
         assert reply.failure is not None and reply.failure.code == Code.TIMEOUT and not reply.started
         assert reply.failure.message == "No process for the handler was ready in time."
-        done = await sending.one(an_attempt("report"))  # by the process that was being started
+        done = await sending.one(an_attempt("report"))  # by the process that was still starting
         assert result_of(done) and done.started
 
 
@@ -113,7 +113,7 @@ async def test_paths_of_any_kind_are_searched_for_modules(monkeypatch: pytest.Mo
 async def test_a_program_that_goes_to_another_folder_does_not_take_its_handlers_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Relative paths in the program, of its database for instance, mean the same in every process."""
+    """Relative paths in the program, such as that of its database, mean the same in every process."""
     before = os.getcwd()
     isolated = isolations({"it": functions.do}, {"it": IsolationOptions(1)}, None, None)
     monkeypatch.setattr(sys, "path", [*sys.path, before])

@@ -130,7 +130,7 @@ async def test_a_refused_connection_is_a_connection_failure_and_the_next_try_is_
 
 
 async def test_a_name_that_cannot_be_resolved_is_a_dns_failure() -> None:
-    overlong = "a" * 64 + ".invalid"  # refused by the resolver itself: no packet leaves the machine
+    overlong = "a" * 64 + ".invalid"  # the resolver itself refuses it: no packet leaves the machine
     async with sending_over_http() as sending:
         reply = await sending.one(a_transmission(f"http://{overlong}/"))
     assert reply.failure is not None and reply.failure.code == Code.DNS
@@ -242,7 +242,7 @@ async def test_an_exception_in_the_done_callback_does_not_stop_the_transport() -
     troubles: list[dict[str, object]] = []
     loop.set_exception_handler(lambda _, context: troubles.append(context))
     async with receiving() as receiver, sending_over_http() as sending:
-        sending.transport.start([a_transmission(receiver.url)])  # nobody awaits it: a KeyError in done
+        sending.transport.start([a_transmission(receiver.url)])  # no one awaits it, so `done` raises a KeyError
         while not troubles:
             await asyncio.sleep(0)
         assert (await sending.one(a_transmission(receiver.url))).status == 200
@@ -265,7 +265,7 @@ async def test_nothing_is_left_open_after_close() -> None:
     before = open_files()
     async with receiving() as receiver, sending_over_http() as sending:
         await sending.all([a_transmission(receiver.url) for _ in range(50)])
-    while open_files() > before:  # the receiver's side closes when the event loop gets to it
+    while open_files() > before:  # the receiver closes its side when the event loop runs it
         await asyncio.sleep(0)
 
 
@@ -283,7 +283,7 @@ async def test_resting_handles_do_not_hold_large_payloads() -> None:
         await sending.one(a_transmission(receiver.url, b"x" * 1_000_000))
         (resting,) = transport_of(sending)._resting
         assert not hasattr(resting, "transmission")
-        resting.curl.setopt(pycurl.URL, "http://127.0.0.1:1/")  # the handle itself is intact
+        resting.curl.setopt(pycurl.URL, "http://127.0.0.1:1/")  # the handle itself still works
 
 
 def transport_of(sending: Sending) -> http.HttpTransport:

@@ -1,4 +1,4 @@
-"""E-mail over real sockets: what the server says becomes what a delivery understands; no address gets past the guard."""
+"""E-mail over real sockets: SMTP replies become delivery outcomes, and no connection bypasses the address guard."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_the_next_attempt_goes_to_those_alone_who_may_still_get_it(mailbox
 
 
 async def test_over_many_attempts_nobody_is_counted_twice(mailbox: Mailbox) -> None:
-    """Each report has what was in those before it; the third attempt reads the first two."""
+    """Each report includes the recipients of earlier reports; the third attempt reads the first two reports."""
     logged: list[bytes] = []
     for deferred in ([B, C], [C], []):
         mailbox.answers = dict.fromkeys(deferred, "450 busy")
@@ -151,7 +151,7 @@ async def test_a_server_that_closes_among_the_addresses_has_decided_about_none_o
     assert report.left(TO_ALL.to) == [B, C]
 
 
-# -- where it connects to, and how -------------------------------------------------------------------------
+# -- connections: addresses and TLS ------------------------------------------------------------------------
 
 
 async def test_an_address_that_the_guard_refuses_is_not_connected_to(mailbox: Mailbox) -> None:
@@ -163,7 +163,7 @@ async def test_an_address_that_the_guard_refuses_is_not_connected_to(mailbox: Ma
 
 
 async def test_each_address_of_a_name_is_judged_by_itself(mailbox: Mailbox) -> None:
-    """The first is refused, the second is allowed, and only that is connected to."""
+    """The first address is refused and the second is allowed; only the second is connected to."""
     await send(server(mailbox, "smtp://mail.example:{port}"), resolve=lambda host, port: ["10.0.0.1", "127.0.0.1"])
     assert len(mailbox.mails) == 1
 
@@ -175,7 +175,7 @@ async def test_where_tls_is_asked_for_and_not_offered_nothing_is_sent(mailbox: M
     assert (caught.value.code, "offers no TLS" in caught.value.message) == ("TLS", True)
     assert "canary" not in str(caught.value)
     assert mailbox.mails == []
-    await send(server(mailbox))  # the control: only what asks for TLS is refused
+    await send(server(mailbox))  # the control: the server refuses only commands that require TLS
     assert len(mailbox.mails) == 1
 
 
@@ -183,12 +183,12 @@ def judged(_server: object, _session: object, _envelope: object, _mechanism: str
     if given.password == b"busy":
         return AuthResult(success=False, handled=False, message="454 4.7.0 Temporary authentication failure")
     right = given.password == b"right"
-    return AuthResult(success=right, handled=right)  # what it has not handled, the server answers itself
+    return AuthResult(success=right, handled=right)  # if unhandled, the server sends its default answer
 
 
 @pytest.fixture
 async def encrypting(tmp_path: Path) -> AsyncIterator[tuple[Mailbox, ssl.SSLContext]]:
-    """A server that offers STARTTLS and asks for a password, and what trusts it."""
+    """A server that offers STARTTLS and requires a password, and an SSL context that trusts the server."""
     served, authority = certificate(tmp_path)
     async with receiving_mail(tls_context=served, authenticator=judged, auth_require_tls=True) as it:
         yield it, ssl.create_default_context(cafile=authority)
@@ -244,7 +244,7 @@ async def test_a_certificate_that_is_not_trusted_or_is_of_another_name_is_not_ac
 
 @asynccontextmanager
 async def closing_in_the_handshake(words: list[bytes]) -> AsyncIterator[int]:
-    """Says each of these and takes a line after it; then it takes the first bytes of the handshake, and is gone."""
+    """A server that sends each of these lines and reads a line after it, then disconnects during the TLS handshake."""
 
     async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for word in words:
@@ -285,7 +285,8 @@ async def test_a_server_that_speaks_no_tls_where_tls_is_asked_for_is_given_up(ma
 
 @asynccontextmanager
 async def dribbling(words: list[bytes], tail: bytes) -> AsyncIterator[int]:
-    """Says each of these and takes a line after it, then goes on byte by byte, for longer than anybody waits."""
+    """A server that sends each of these lines and reads a line after it, then sends single bytes for longer than any
+    client waits."""
 
     async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -329,7 +330,7 @@ async def test_a_server_that_dribbles_is_cut_off_at_the_deadline(url: str, words
 
 
 async def test_however_many_addresses_do_not_answer_there_is_one_deadline() -> None:
-    """A listener whose queue is full lets whoever connects wait."""
+    """A listener whose accept queue is full keeps new connections waiting."""
     with socket.socket() as deaf, ExitStack() as stack:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)

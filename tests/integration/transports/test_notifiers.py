@@ -1,4 +1,4 @@
-"""Messages that are no HTTP: within the time of their channel, and no organization keeps another's from being sent."""
+"""Notifications that are not HTTP requests end within their channel's timeout, and no organization delays another's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def desk() -> Desk:
 
 @pytest.fixture
 async def tarpit() -> AsyncIterator[Receiver]:
-    """Takes every message and answers none."""
+    """A receiver that accepts every message and answers none."""
     async with receiving() as it:
         it.hold.clear()
         yield it
@@ -90,10 +90,11 @@ async def _apprise(desk: Desk, target: str) -> Channel:
 
 @pytest.mark.parametrize("kind", [ChannelKind.EMAIL, ChannelKind.APPRISE])
 async def test_a_message_is_given_up_within_the_time_that_its_channel_has(kind: ChannelKind) -> None:
-    """Also where that is less than usual, because leases are short: else the attempt would be given up with no word why."""
+    """This also holds if the timeout is shorter than usual because leases are short. Otherwise, the attempt would be
+    abandoned without an error message."""
     desk = Desk(timeout_seconds_max=1.5)
     await desk.bench.prepare()
-    with socket.create_server(("127.0.0.1", 0)) as deaf:  # whoever connects hears nothing
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts connections and never answers
         port = deaf.getsockname()[1]
         targets = {ChannelKind.EMAIL: "a@shop.example", ChannelKind.APPRISE: f"json://127.0.0.1:{port}/"}
         channel = await desk.create(kind=kind, target=targets[kind])

@@ -1,4 +1,4 @@
-"""Whether a receiver could be reached: found out with real sockets, through the guard, without sending anything."""
+"""Checks whether a receiver is reachable, with real sockets, through the address guard, without sending a request."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_url_that_cannot_be_an_endpoint_s_says_why() -> None:
 
 @contextmanager
 def shaking_hands(context: ssl.SSLContext) -> Iterator[int]:
-    """A port where TLS is spoken, once."""
+    """A port that performs one TLS handshake."""
     with listening() as server:
         thread = threading.Thread(target=_shake_hands, args=(server, context), daemon=True)
         thread.start()

@@ -1,7 +1,7 @@
-"""Python loads this by itself where its folder is on PYTHONPATH: a resolver whose answers change with each question.
+"""A resolver whose answers change with each query. Python imports this file by itself if its folder is on PYTHONPATH.
 
-FAKE_NAMES is a file with lines such as `rebind.example 127.0.0.2 127.0.0.1,127.0.0.2`: the first question is answered
-by the first list, the second by the second, and so on from the beginning. What was asked is noted beside it.
+FAKE_NAMES is a file with lines such as `rebind.example 127.0.0.2 127.0.0.1,127.0.0.2`. The first query gets the first
+list, the second query the second, and so on, then again from the first. Queries are logged beside that file.
 """
 
 from __future__ import annotations
@@ -37,4 +37,4 @@ socket.getaddrinfo = _own
 
 from doorstep.transports import dns_cache
 
-dns_cache._FRESH_SECONDS = dns_cache._USABLE_SECONDS = 0.0  # every try asks anew, as tries a minute apart would
+dns_cache._FRESH_SECONDS = dns_cache._USABLE_SECONDS = 0.0  # every attempt queries again, as if minutes had passed

@@ -1,4 +1,4 @@
-"""Answers: times to the microsecond whatever they are, and values of the model as shapes."""
+"""API answers: every time is written to the microsecond, and model values are converted to response shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API and the console read and write through `operations`; the store's verbs are not theirs to call."""
+"""The API and the console read and write through `operations`; they must not call the store directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of statistics are made of the figures that are read for them."""
+"""The response shapes for statistics need no figures other than those that the query reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many requests a key may make, and how many wrong keys may come from one client."""
+"""Rate limits: how many requests a key may make, and how many wrong keys one client may present."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a request is told in our words, whatever the parser says."""
+"""Errors in a request are described in our own words, not in the parser's."""
 
 from __future__ import annotations
 

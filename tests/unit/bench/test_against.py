@@ -1,4 +1,4 @@
-"""The comparison of two revisions calls a real difference one, and noise noise."""
+"""The comparison of two revisions reports a real difference and does not mistake noise for a difference."""
 
 from __future__ import annotations
 

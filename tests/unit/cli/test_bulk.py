@@ -1,4 +1,4 @@
-"""Nothing is selected by leaving something out."""
+"""Bulk commands require an explicit selection: omitting the filters never selects everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns: their titles come from the fields, and every field exists."""
+"""Table columns: titles come from the field names, and every column refers to an existing field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every command: help, options, completion."""
+"""Properties that every command shares: help, options and shell completion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from doorstep.cli.main import COMMANDS, app, command_tree
 from tests.support.matrix import each_case
 
 WITHOUT_JSON = {"serve", "worker"}
-"""They run until they are stopped, and log in JSON."""
+"""These commands run until they are stopped and write JSON logs, so they have no `--json` option."""
 ON_THIS_MACHINE = {"serve", "worker", "migrate", "doctor", "settings", "version", "demo", "listen"} | {
     f"outbox {verb}" for verb in ("list", "retry", "discard")
 }

@@ -1,4 +1,4 @@
-"""The parts of the demo: receivers with bad times, and people whom nothing that others do can stop."""
+"""The parts of the demo: receivers with simulated outages, and operators who cope with changes by others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pipeline() -> Pipeline:
 
 @pytest.fixture
 async def doorstep(pipeline: Pipeline) -> AsyncIterator[Doorstep]:
-    """Of the demo, furnished, and before anything has happened."""
+    """The demo's Doorstep with its sample data, before any event was sent."""
     made = Doorstep(Settings(database_url="memory://", allow_addresses="127.0.0.0/8"))
     made.add(pipeline)
     declare_carrier(made)
@@ -116,7 +116,7 @@ async def test_what_people_do_is_done_with_keys_that_there_are(doorstep: Doorste
 
 
 async def each(operators: Operators) -> None:
-    """All that they do in a day; what is impossible must be said as the demo expects it."""
+    """Perform every operator action of a day; an impossible action may raise only a `DoorstepError`."""
     await operators.review()
     for act in operators.actions():
         try:

@@ -1,4 +1,4 @@
-"""What the doctor says of a machine."""
+"""The checks that `doorstep doctor` makes of the machine: disk, folder and port."""
 
 from __future__ import annotations
 

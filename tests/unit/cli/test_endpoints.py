@@ -1,4 +1,4 @@
-"""Where an endpoint's events go, as the command line reads it."""
+"""How the command line parses an endpoint's destination."""
 
 from __future__ import annotations
 

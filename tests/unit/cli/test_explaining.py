@@ -1,4 +1,4 @@
-"""`doorstep policy explain`, from the command line to the table."""
+"""`doorstep policy explain`, from the arguments to the printed table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--app`: someone's own program gets what the command line said, and nothing that nobody said."""
+"""`--app`: the user's program receives the settings given on the command line, and no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ds = Doorstep("postgresql://shop:secret@db/shop")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The working folder, with nothing of Doorstep in the environment; both are as they were afterwards."""
+    """An empty working folder and an environment without Doorstep variables; both are restored afterwards."""
     environment, path = dict(os.environ), list(sys.path)
     for name in [name for name in os.environ if name.startswith("DOORSTEP_")]:
         monkeypatch.delenv(name)

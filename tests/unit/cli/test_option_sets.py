@@ -1,4 +1,4 @@
-"""Options that belong together, spread and put together again."""
+"""Option sets: related options are expanded into single command-line options and collected again."""
 
 from __future__ import annotations
 

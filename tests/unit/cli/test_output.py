@@ -1,4 +1,4 @@
-"""Answers: tables for people, JSON for programs, and nothing that a terminal would obey."""
+"""Command output: tables for people, JSON for programs, and no control sequences that a terminal would execute."""
 
 from __future__ import annotations
 

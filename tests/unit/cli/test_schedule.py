@@ -1,4 +1,4 @@
-"""The schedule that a policy means is the one that the engine follows."""
+"""The schedule shown for a policy is the schedule that the engine follows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START = 1_700_000_000 * SECOND
 
 
 def the_engine_says(policy: RetryPolicy, chance: float) -> list[int]:
-    """The instants of all tries, as the engine decides them one after the other, if each fails at once."""
+    """The start times of all attempts as the engine schedules them, if each attempt fails immediately."""
     times, at = [START], START
     while True:
         used = a_claim(retry_attempts=len(times) - 1, accepted_at=START)

@@ -1,4 +1,4 @@
-"""How `doorstep serve` ends when something breaks."""
+"""How `doorstep serve` exits when one of its parts fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from doorstep.config import Settings
 
 
 class Workers:
-    """Stands in for worker processes: each has just died, so that a supervisor would replace it for ever."""
+    """A fake worker process that is always already dead, so a supervisor would keep replacing it."""
 
     pid = 1
 

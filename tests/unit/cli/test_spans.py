@@ -1,4 +1,4 @@
-"""How people write spans, shares and times."""
+"""How the command line parses and prints durations, shares and times."""
 
 from __future__ import annotations
 

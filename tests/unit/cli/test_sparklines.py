@@ -1,4 +1,4 @@
-"""Charts of one line."""
+"""Sparklines: charts that fit on one line of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tail: what is told, and what is not told twice."""
+"""`doorstep tail`: which changes it prints, and that it prints none of them twice."""
 
 from __future__ import annotations
 

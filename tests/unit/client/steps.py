@@ -1,4 +1,4 @@
-"""Carrying out a client's steps by hand: no network, no waiting, and a note of everything it wanted."""
+"""Runs a client's steps without network or waiting, and records every request and pause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass
 class World:
-    """Answers requests from a list, the last answer for ever, and lets time pass in pauses only."""
+    """Answers requests from a list and repeats the last answer. Time passes in pauses and, if set, per request."""
 
     answers: list[Answer | Silence]
     requests: list[Call[Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Calls: how they are written, and how their answers are read."""
+"""API calls of the client: how requests are built, and how answers are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a client: what cannot work is refused at once."""
+"""Creating a client: arguments that cannot work are refused immediately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client repeats, what it never repeats, and how long it waits in between."""
+"""Which requests a client repeats, which it never repeats, and how long it waits between tries."""
 
 from __future__ import annotations
 

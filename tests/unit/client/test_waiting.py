@@ -1,4 +1,4 @@
-"""Waiting: for a delivery, and for a bulk operation."""
+"""Waiting for a delivery or for a bulk operation to finish."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENT = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
 class Runner:
-    """Hands the steps out instead of carrying them out."""
+    """Returns the steps instead of performing them."""
 
     retrying = Retrying(tries_max=2, random=lambda: 1.0)
 

@@ -1,4 +1,4 @@
-"""How the console says what was measured, and what it was measured against."""
+"""How the console words the measured value of an alert and its threshold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line of the audit log is about: by name, and with a way there while it is there."""
+"""The subject of an audit entry is shown by name, with a link while the subject exists."""
 
 from __future__ import annotations
 

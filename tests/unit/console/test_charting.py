@@ -1,4 +1,4 @@
-"""Charts say what the report says, in no more points than can be seen."""
+"""Charts show the same figures as the report, with no more points than can be distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a list ends: with pages, with an invitation to look further, or with why it is empty."""
+"""How a list ends: with page links, with an offer to search further, or with the reason why it is empty."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ def test_a_list_with_rows_has_its_pages() -> None:
 
 def test_every_list_that_has_pages_ends_in_this_way() -> None:
     paged = {path.name for path in TEMPLATES.glob("*.html") if "parts.nothing(" in path.read_text()}
-    assert paged == {"alert_channels.html", "alert_silences.html", "settings_orgs.html"}  # these have one page
+    assert paged == {"alert_channels.html", "alert_silences.html", "settings_orgs.html"}  # these lists have one page

@@ -1,4 +1,4 @@
-"""The life of an entity is drawn to scale, each status in the colour of what it means."""
+"""The timeline of an entity is drawn to scale, with each status in the colour of its meaning."""
 
 from __future__ import annotations
 

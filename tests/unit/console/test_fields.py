@@ -1,4 +1,4 @@
-"""What came as text is read as what it should be, or refused with its name."""
+"""Form and query fields are parsed from text to the expected type, or refused by field name."""
 
 from __future__ import annotations
 

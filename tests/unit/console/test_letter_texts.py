@@ -1,4 +1,4 @@
-"""Payloads that are edited, and cells that spreadsheets open: texts that must not become something else."""
+"""Editing a payload must not change its meaning, and no exported cell may act as a spreadsheet formula."""
 
 from __future__ import annotations
 

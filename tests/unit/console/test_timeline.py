@@ -1,4 +1,4 @@
-"""The picture of a delivery's life is to scale, inside its frame, and shows every attempt."""
+"""A delivery's timeline is drawn to scale and within its frame, and long ones state which attempts they show."""
 
 from __future__ import annotations
 

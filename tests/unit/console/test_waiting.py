@@ -1,4 +1,4 @@
-"""Every stretch in which a delivery was not tried has its reason, and together they leave nothing out."""
+"""Every period between attempts is explained, and the periods leave no gap."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def told(waits: list[Wait]) -> list[tuple[float, float, str]]:
 
 
 RETRIED = [line(0, None, PENDING), line(0.2, PENDING, BUSY, 1), line(0.3, BUSY, PENDING, 1)]
-"""Accepted, tried at once, failed."""
+"""A delivery that was accepted, tried immediately, and failed."""
 
 
 def test_what_is_tried_at_once_did_not_wait() -> None:

@@ -1,4 +1,4 @@
-"""How the console says times, spans and amounts."""
+"""How the console formats times, durations and amounts."""
 
 from __future__ import annotations
 

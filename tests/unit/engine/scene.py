@@ -1,4 +1,4 @@
-"""A worker's path on a bench: the real steps, a reference store that can be made to fail, a clock and a network by hand."""
+"""A test bench for one worker: the real engine, a reference store that can fail, a fake clock and a fake network."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PLAIN = Tuning(slots=8, connections_per_endpoint=4, policy=RetryPolicy((60, 300)
 
 
 class FailingStore:
-    """A reference store of which single calls can be away for a while, take their time, or be answered by a test.
+    """A reference store whose calls a test can make fail, slow down or answer itself.
 
-    Calls are named by `call_name`: `settle`, `find OrgKeys`, `write Endpoint`.
+    `call_name` gives each call its name, for example `settle`, `find OrgKeys` or `write Endpoint`.
     """
 
     def __init__(self, store: ReferenceStore, clock: FakeClock) -> None:
@@ -80,7 +80,7 @@ class Bench:
         self.woken += 1
 
     async def prepare(self, count: int = 1, **endpoint: object) -> list[Endpoint]:
-        """An organization with so many endpoints."""
+        """Create the organization with `count` endpoints."""
         await put(self.store, self.org)
         endpoints = [an_endpoint(self.org.org_id, **endpoint) for _ in range(count)]
         for one in endpoints:
@@ -89,7 +89,7 @@ class Bench:
         return endpoints
 
     async def accept(self, endpoint: Endpoint, count: int = 1, **fields: object) -> list[UUID]:
-        """Accept events for an endpoint; returns the ids of their deliveries."""
+        """Accept events for an endpoint and return the ids of their deliveries."""
         now = self.clock.now()
         given: dict[str, Any] = {"due_at": now, "created_at": now, "retries_max": 2} | fields
         made = [a_submission(endpoint.org_id, [endpoint.endpoint_id], **given) for _ in range(count)]
@@ -97,7 +97,7 @@ class Bench:
         return [one.deliveries[0].delivery_id for one in made]
 
     async def deliver(self, status: int = 200, headers: bytes = b"") -> None:
-        """One whole round: claim, answer everything alike, settle."""
+        """Run one full round: claim, give every attempt the same answer, settle."""
         await self.deliverer.round()
         self.http.answer(status, headers)
         await self.write_down()

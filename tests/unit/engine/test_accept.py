@@ -1,4 +1,4 @@
-"""Taking events: all of a call or nothing, routed by the newest picture, and answered only when kept."""
+"""Accepting events: a call is all or nothing, uses the current routing, and is answered only after the write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker holds: never more under way than slots, and a little more in buffer than it can try."""
+"""The claim buffer: attempts in flight never exceed the slots, and a few more claims wait in the buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The circuits keeper: counts results, lets single probes through, disables what is hopeless."""
+"""Circuits: they count results, let one probe at a time through, and disable endpoints that keep failing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUICK = CircuitRules(failures_max=2, open_seconds=10)
 
 
 async def opened(bench: Bench, rules: CircuitRules = _QUICK) -> Endpoint:
-    """An endpoint whose circuit has just opened, with nothing waiting for it."""
+    """Return an endpoint whose circuit has just opened and that has no waiting delivery."""
     (endpoint,) = await bench.prepare(circuit=rules, policy=msgspec.structs.replace(PLAIN.policy, delays=()))
     await bench.accept(endpoint, rules.failures_max)
     await bench.deliver(503)
@@ -74,7 +74,7 @@ async def test_a_probe_that_succeeds_closes_the_circuit_even_if_nothing_else_wai
     bench.clock.advance(10)
     await bench.deliverer.round()
     assert len(bench.http.unanswered) == 1
-    await bench.deliverer.round()  # the endpoint has no lane now: its only delivery is the probe under way
+    await bench.deliverer.round()  # the endpoint has no lane now: its only delivery is the probe
     bench.http.answer()
     await bench.write_down()
     assert (await bench.store.get(Circuit, None, endpoint.endpoint_id)).state is CircuitState.CLOSED
@@ -117,7 +117,7 @@ async def test_a_probe_that_is_never_heard_of_again_is_followed_by_another() -> 
 
 
 async def test_a_probe_whose_result_does_not_count_is_followed_by_another_at_once() -> None:
-    """Found by seed 20527: a receiver that calls every payload invalid got one delivery in timeout + 5 seconds."""
+    """Found by seed 20527: a receiver that rejects every payload got only one delivery per timeout plus 5 seconds."""
     bench = Bench()
     endpoint = await opened(bench)
     await bench.accept(endpoint, 3)

@@ -1,4 +1,4 @@
-"""Rounds of claiming: fair, within the limits of each endpoint, and when to look again."""
+"""Claim rounds: they are fair, respect the limits of each endpoint, and return when to look again."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def test_an_organization_with_hundreds_of_due_endpoints_leaves_half_the_pl
 
 
 async def test_endpoints_that_flood_one_after_another_take_no_more_together_than_all_at_once() -> None:
-    """The tries of the first ones hang and nothing more is due there: they are busy all the same."""
+    """The attempts of the first endpoints hang. They have nothing else due but still count as busy."""
     bench = Bench(LARGE)
     for endpoint in await bench.prepare(8):
         await bench.accept(endpoint, LARGE.connections_per_endpoint)
@@ -272,11 +272,11 @@ async def test_memory_is_free_again_for_what_was_claimed_and_not_tried() -> None
     assert bench.deliverer.buffer.bytes_of.total() == 0
 
 
-# -- failing without end -----------------------------------------------------------------------------------
+# -- endpoints that keep failing ---------------------------------------------------------------------------
 
 
 async def test_an_endpoint_that_fails_all_the_time_is_tried_again_a_few_at_a_time() -> None:
-    """Tries that begin together time out together, and whoever comes in between waits for all of them."""
+    """Attempts that start together also time out together; a delivery that arrives meanwhile waits for all of them."""
     bench = Bench(LARGE)
     (endpoint,) = await bench.prepare(circuit=CircuitRules(failures_max=1_000))
     failing = Circuit(endpoint_id=endpoint.endpoint_id, failures=9, failing_since=NOW - SECOND)

@@ -1,4 +1,4 @@
-"""A transport that can try only so many at once is not given more: the rest stays free for other workers."""
+"""A worker claims no more than its transport has slots for; the rest stays available to other workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The path of a delivery through one worker: places, leases, results, stopping."""
+"""The path of a delivery through one worker: slots, leases, results and stopping."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_try_that_could_not_begin_uses_up_no_attempt_until_it_has_gone_o
     assert attempt.code == Code.TIMEOUT and bench.deliverer.buffer.busy == 0
 
 
-# -- places ------------------------------------------------------------------------------------------------
+# -- slots -------------------------------------------------------------------------------------------------
 
 
 async def test_no_more_is_tried_at_once_than_there_are_connections_for_the_endpoint() -> None:
@@ -135,7 +135,7 @@ async def test_what_has_expired_leaves_its_place_to_the_next_at_once() -> None:
     (endpoint,) = await bench.prepare(concurrency_max=1)
     stale = await bench.accept(endpoint, 1, expires_at=bench.clock.now(), correlation_id="order-17")
     fresh = await bench.accept(endpoint, 1)
-    await bench.store.act(_retry(bench, [*stale, *fresh]))  # both are claimed together, ahead of every limit
+    await bench.store.act(_retry(bench, [*stale, *fresh]))  # a retry claims both together, regardless of limits
     await bench.deliverer.round()
     assert [one.claim.delivery_id for one in bench.http.started] == fresh
     await bench.write_down()
@@ -165,7 +165,7 @@ async def test_a_claim_whose_lease_no_longer_covers_a_try_is_handed_back_untried
     (endpoint,) = await bench.prepare(timeout_seconds=20)
     first, second = await bench.accept(endpoint, 2)
     await bench.store.act(_retry(bench, [first, second]))
-    await bench.deliverer._claimer.claim()  # both are in the hand, then the process is frozen for a while
+    await bench.deliverer._claimer.claim()  # both are in the buffer; then the process is frozen
     bench.clock.advance(PLAIN.lease_seconds - 19)
     bench.deliverer._fill_slots()
     await bench.write_down()
@@ -190,7 +190,7 @@ async def test_a_try_begins_only_if_its_lease_leaves_time_to_write_its_result_af
 
 
 async def test_the_longest_timeout_that_a_lease_allows_is_not_handed_back_for_ever_by_a_slow_store() -> None:
-    """Looking at the lanes is before the lease; the claim itself may take what the slack leaves."""
+    """The lease starts after the lanes are read; the claim itself may take as long as the lease's slack allows."""
     longest = Settings(lease_seconds=PLAIN.lease_seconds, timeout_seconds=1).timeout_seconds_max
     bench = Bench()
     (endpoint,) = await bench.prepare(timeout_seconds=longest)
@@ -210,7 +210,7 @@ async def test_a_result_after_the_lease_changes_nothing_and_is_told_as_late() ->
     bench.clock.advance(1)
     await bench.deliverer.round()
     held = await bench.delivery(delivery_id)
-    bench.http.answer(404, count=1)  # the first try, which was given up for lost
+    bench.http.answer(404, count=1)  # the first attempt, which was considered lost
     await bench.write_down()
     assert await bench.delivery(delivery_id) == held
     rows = await bench.store.find(bench.org.org_id, DeliveryAttempts(delivery_id=delivery_id))
@@ -326,7 +326,7 @@ async def test_what_was_claimed_ahead_goes_back_uncounted_when_the_circuit_opens
     await bench.store.act(_retry(bench, ids))
     await bench.deliverer.round()
     assert (len(bench.http.unanswered), bench.deliverer.buffer.waiting) == (1, 2)
-    bench.http.fail(Code.CONNECTION)  # its place goes to the second at once, before the circuit has been written
+    bench.http.fail(Code.CONNECTION)  # the second gets its slot before the circuit is written
     await bench.write_down()
     deliveries = [await bench.delivery(one) for one in ids]
     seen = sorted((one.attempt, one.state) for one in deliveries)

@@ -1,4 +1,4 @@
-"""What becomes of the claims of a worker that was lost."""
+"""What happens to the claims of a lost worker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_payload_that_kills_every_worker_is_a_dead_letter_after_its_atte
     (delivery_id,) = await bench.accept(endpoint)
     rounds = 0
     while (await bench.delivery(delivery_id)).state is not D.DEAD:
-        await bench.deliverer.round()  # and whoever claimed it is never heard of again
+        await bench.deliverer.round()  # and the worker that claimed it disappears
         bench.clock.advance(PLAIN.lease_seconds)
         await reclaimed(bench)
         rounds += 1

@@ -1,4 +1,4 @@
-"""What becomes of results that cannot be written."""
+"""What happens to results that cannot be written, and how retries without delay are settled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_one_result_that_no_store_can_write_does_not_hold_up_the_others() 
 
 
 def _break_for(bench: Bench, delivery_id: UUID) -> None:
-    """A bug of ours: settling this delivery fails every time, and not because the store is away."""
+    """Simulate a bug in Doorstep: settling this delivery always fails, although the store is available."""
     settle = bench.failing.kept.settle
 
     async def broken(settlements: Sequence[Settlement], now: Instant) -> Settled:
@@ -45,7 +45,7 @@ def _break_for(bench: Bench, delivery_id: UUID) -> None:
 
 
 async def test_a_retry_without_delay_is_not_due_for_a_round_that_began_before_it_was_written() -> None:
-    """Otherwise that round's line in the history would tell an earlier time than the line of the failure before it."""
+    """Otherwise that round's history entry would have an earlier time than the failure that precedes it."""
     bench = Bench()
     (endpoint,) = await bench.prepare(policy=RetryPolicy((0.0,)))
     (delivery_id,) = await bench.accept(endpoint, 1)

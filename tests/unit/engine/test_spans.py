@@ -1,4 +1,4 @@
-"""Spans of acceptances and attempts, read with OpenTelemetry's own decoder."""
+"""Spans of acceptances and attempts, decoded with OpenTelemetry's own decoder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SENDER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Recorded:
-    """A bench whose spans are kept."""
+    """A bench that records its spans."""
 
     def __init__(self) -> None:
         self._messages: list[bytes] = []
@@ -36,7 +36,7 @@ class Recorded:
 
 
 def told(bench: Bench) -> list[str]:
-    """The traceparents that receivers were sent."""
+    """The `traceparent` values that were sent to receivers."""
     lines = [line for one in bench.http.started for line in one.headers]
     return [line.removeprefix("traceparent: ") for line in lines if line.startswith("traceparent")]
 

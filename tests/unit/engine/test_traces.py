@@ -1,4 +1,4 @@
-"""What ties an attempt to the request that sent its event, on its way out and through the outbox."""
+"""Trace context links an attempt to the request that sent the event, both directly and through the outbox."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_trace_of_an_event_comes_through_the_outbox() -> None:
 
 @pytest.mark.parametrize("written", ["abc", f"{GIVEN} x\r\nx-evil: 1", GIVEN.upper(), "", 7])
 async def test_a_trace_that_is_none_is_left_out_wherever_it_came_from(written: object) -> None:
-    """A row of the outbox may be written by anybody; taken as it is, it would end every worker that tries the event."""
+    """Any program can write outbox rows. An unchecked trace would crash every worker that tries the event."""
     bench = Bench()
     (endpoint,) = await bench.prepare()
     accepter = Accepter(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry, wake=lambda: None)

@@ -1,4 +1,5 @@
-"""R7.4: 142 dead letters read as 3 causes: same endpoint, same code, same message but for what is particular to each."""
+"""R7.4: 142 dead letters are shown as 3 causes. Dead letters share a cause if their endpoint, code and message match,
+apart from the ids, numbers and quoted names in the message."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ SAME = [
 DIFFERENT = [
     ("order 17 is unknown", "order 17 was refused"),
     ("can't connect, it's down", "can't log in, it's locked"),
-    ("deadbeefcafe", "feedfacebeef"),  # words of a to f are words
+    ("deadbeefcafe", "feedfacebeef"),  # words made only of the letters a to f are not ids
     ("", "anything"),
 ]
 

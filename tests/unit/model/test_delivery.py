@@ -1,4 +1,4 @@
-"""The transition table of deliveries, and what a delivery says about itself."""
+"""The state transitions of deliveries, and the values derived from a delivery."""
 
 from __future__ import annotations
 

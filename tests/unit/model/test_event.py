@@ -1,4 +1,4 @@
-"""The status of an event as the sum of its deliveries."""
+"""An event's status is derived from the states of its deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public ids: valid UUIDs of version 7 that sort by creation."""
+"""Public ids are valid version 7 UUIDs that sort by creation time."""
 
 from __future__ import annotations
 

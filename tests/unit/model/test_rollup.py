@@ -1,4 +1,4 @@
-"""Figures: their names, their sums, and where a time or a number of retries is counted."""
+"""Roll-up figures: their names, their sums, and the bucket in which a duration or retry count is counted."""
 
 from __future__ import annotations
 

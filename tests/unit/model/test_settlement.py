@@ -1,4 +1,4 @@
-"""Settlements are made by named constructors, so that state and due time always fit."""
+"""Settlements are built by named constructors, so that the state and due time always match."""
 
 from __future__ import annotations
 

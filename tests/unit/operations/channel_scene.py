@@ -1,4 +1,4 @@
-"""A channel desk on a bench: for tests of channels and of what is sent to them."""
+"""A channel service on a test bench, for tests of channels and of the messages sent to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.engine.scene import Bench
 
 
 class Desk:
-    """A channel desk on a bench; its organization may have one endpoint."""
+    """A channel service on a test bench; its organization may have one endpoint."""
 
     def __init__(self, timeout_seconds_max: float = 30.0) -> None:
         self.bench = bench = Bench()

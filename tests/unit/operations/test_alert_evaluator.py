@@ -1,4 +1,4 @@
-"""What alarms make of incidents and measures: each organization by itself, and only what is the case."""
+"""The alert evaluator turns incidents and measurements into alerts, separately for each organization."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def circuit_alerts(tower: Tower, org_id: UUID) -> list[bool]:
     return [one.is_open for one in found if one.rule is Rule.CIRCUIT_OPENED]
 
 
-# -- each organization by itself ---------------------------------------------------------------------------
+# -- isolation between organizations -----------------------------------------------------------------------
 
 
 async def test_a_flood_of_one_organization_delays_nothing_that_another_is_told() -> None:
@@ -68,7 +68,7 @@ async def test_a_flood_of_one_organization_delays_nothing_that_another_is_told()
 
 @pytest.mark.parametrize("first", [True, False])
 async def test_an_organization_that_makes_trouble_delays_nothing_that_another_is_told(first: bool) -> None:
-    """Wherever it stands among them; in telling and in reviewing. And the trouble is heard of."""
+    """In notifications and in reviews, whatever the order of the organizations. The error itself is still raised."""
     tower = Tower()
     (endpoint,) = await tower.prepare(circuit=FRAGILE)
     org, other = await another_org(tower)
@@ -80,7 +80,7 @@ async def test_an_organization_that_makes_trouble_delays_nothing_that_another_is
     with pytest.raises(StoreUnavailable):
         await tower.watch.run_once()
     assert await circuit_alerts(tower, healthy) == [True]
-    tower.clock.advance(400)  # what they were to try again after a minute is late now
+    tower.clock.advance(400)  # their retries, planned a minute after failing, are overdue
     await tower.store.put_circuit(Circuit(endpoint_id=endpoint.endpoint_id), 1, "it works")
     await tower.store.put_circuit(Circuit(endpoint_id=other.endpoint_id), 1, "it works")
     with pytest.raises(StoreUnavailable):
@@ -112,7 +112,7 @@ async def test_a_dead_letter_is_read_again_only_when_its_cooldown_ends() -> None
     await tower.kill(endpoint)
     await tower.run()
     tower.clock.advance(1_000)
-    await tower.run()  # by now nothing can be made of its failure rate
+    await tower.run()  # the death is older than the failure rate's window
     tower.failing.calls.clear()
     for _ in range(100):
         await tower.review()
@@ -139,7 +139,7 @@ async def test_what_goes_on_shows_what_it_measures_now() -> None:
 
 
 async def test_whoever_takes_over_goes_on_suspecting_while_the_window_lasts() -> None:
-    """Not only at his first look: the delivery that makes the deaths enough for a rate comes later."""
+    """The successor keeps watching after its first look: the delivery that completes the rate comes later."""
     tower = Tower()
     (endpoint,) = await tower.prepare()
     await tower.kill(endpoint, 19)
@@ -201,8 +201,8 @@ async def test_the_trouble_of_one_endpoint_is_not_told_again_as_that_of_the_whol
 
 
 async def test_what_dies_while_it_is_measured_does_not_become_the_trouble_of_the_whole_organization() -> None:
-    """Each question to the store finds more of one endpoint's deaths than the one before: told of, it has an alert of its
-    own, and whatever it adds must be taken off the whole."""
+    """Each query to the store finds more deaths of one endpoint than the query before. That endpoint has its own alert,
+    so its later deaths must also be subtracted from the organization's figures."""
     tower = Tower()
     endpoint, other = await tower.prepare(2)
     await tower.accept(other, 25)
@@ -220,7 +220,7 @@ async def test_what_dies_while_it_is_measured_does_not_become_the_trouble_of_the
         return await ask(verb, *args, **named)
 
     tower.failing._call = meanwhile  # type: ignore[method-assign]
-    for _ in range(3):  # rounds alone: each leaves incidents for the next
+    for _ in range(3):  # single rounds, since each one creates incidents for the next
         tower.clock.advance(REVIEW_SECONDS)
         await tower.watch.run_once()
     assert [one.endpoint_id for one in await tower.alerts(Rule.FAILURE_RATE)] == [endpoint.endpoint_id]
@@ -264,7 +264,7 @@ async def test_an_endpoint_that_is_told_of_later_does_not_end_the_alarm_of_the_w
 async def test_an_endpoint_that_fails_and_is_deleted_does_not_become_the_trouble_of_the_whole_organization(
     was_told: bool,
 ) -> None:
-    """Whether or not it was told before: nothing is the matter any more."""
+    """This holds whether or not the alert was sent before the deletion: the problem is gone."""
     tower = Tower()
     endpoint, other = await tower.prepare(2)
     await tower.kill(endpoint, 30)
@@ -276,7 +276,7 @@ async def test_an_endpoint_that_fails_and_is_deleted_does_not_become_the_trouble
         await tower.review(60)
     told = [endpoint.endpoint_id] if was_told else []
     assert [one.endpoint_id for one in await tower.alerts(Rule.FAILURE_RATE)] == told
-    await tower.kill(other, 20)  # the control: what the others do is still measured
+    await tower.kill(other, 20)  # control: the other endpoints are still measured
     await tower.run()
     assert [one.endpoint_id for one in await tower.alerts(Rule.FAILURE_RATE)] == [*told, other.endpoint_id]
 
@@ -305,7 +305,7 @@ async def test_who_takes_over_leaves_those_out_that_were_told_of_and_deleted() -
     await tower.run()
     await tower.change(endpoint, state=EndpointState.DELETED)
     await tower.run()
-    tower.clock.advance(2 * 3_600)  # longer than the cooldown, within the window
+    tower.clock.advance(2 * 3_600)  # longer than the cooldown but within the window
     heir = tower.another_watch("heir")
     for _ in range(2):
         await tower.kill(other)
@@ -435,7 +435,7 @@ async def test_the_alerts_of_an_endpoint_that_is_deleted_end_and_say_so() -> Non
     await tower.run()
     (alert,) = await tower.alerts(Rule.CIRCUIT_OPENED)
     assert alert.ended_because is Ending.ENDPOINT_DELETED
-    assert b"The endpoint was deleted" not in (await tower.store.outbox(10))[-1].payload  # a webhook's data says why
+    assert b"The endpoint was deleted" not in (await tower.store.outbox(10))[-1].payload  # webhook data has the reason
     assert b'"ended_because":"endpoint_deleted"' in (await tower.store.outbox(10))[-1].payload
 
 
@@ -487,7 +487,7 @@ async def test_a_recovery_within_a_silence_is_told_when_the_silence_ends_however
     tower = Tower()
     endpoint = await _opened(tower)
     now = tower.clock.now()
-    days = 40 * 86_400  # longer than alerts are kept
+    days = 40 * 86_400  # longer than alerts are retained
     silence = Silence(silence_id=new_id(), org_id=tower.org.org_id, from_at=now, until_at=now + seconds(days))
     await tower.arrange(silence)
     kept = await tower.store.get(Circuit, None, endpoint.endpoint_id)

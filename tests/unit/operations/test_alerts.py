@@ -1,4 +1,4 @@
-"""What people arrange about alerts is checked before it is kept: on every store alike, and naming the field."""
+"""Alert configuration is validated before it is stored, the same way for every store; errors name the field."""
 
 from __future__ import annotations
 

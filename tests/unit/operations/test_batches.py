@@ -1,4 +1,4 @@
-"""Batches: statuses as a view, what is refused when they are declared, submitted and resubmitted."""
+"""Batches: how a status is derived, and what is refused when a batch is declared, submitted or resubmitted."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a_batch_handler_must_name_its_event_types_in_full() -> None:
 
 
 async def test_an_event_that_two_batch_endpoints_take_is_one_batch(box: Sandbox) -> None:
-    """The code of a program cannot declare that; the API can."""
+    """Code cannot declare two batch endpoints for one event type, but the API can."""
     await box.doorstep.create_endpoint(name="second", handler="carrier", event_types=["sms.batch"], batch=True)
     await box.doorstep.batches.submit("sms.batch", NUMBERS)
     assert len((await box.doorstep.batches.list()).items) == 1

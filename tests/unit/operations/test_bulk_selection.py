@@ -1,4 +1,4 @@
-"""What a bulk operation is about: counting it never takes more than a bounded look."""
+"""The selection of a bulk operation: counting it examines only a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.builders import new_id
 
 
 class Endless:
-    """A list in which nothing matches and that never ends."""
+    """An endless list in which no row matches."""
 
     async def count(self, _org_id: UUID, _query: EventFilter, limit: int) -> Count:
         self.examined = limit

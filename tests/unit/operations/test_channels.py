@@ -1,4 +1,4 @@
-"""Channels: made whole or not at all, tested now and then, resumed, and checked before anything is kept."""
+"""Channels: created completely or not at all, validated before they are stored, tested within limits, and resumed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def desk() -> Desk:
     return made
 
 
-# -- making and removing -----------------------------------------------------------------------------------
+# -- creating and deleting ---------------------------------------------------------------------------------
 
 
 async def test_channels_do_not_count_as_endpoints_of_anybody(desk: Desk) -> None:
@@ -55,7 +55,7 @@ WRITES = ["write Channel+Endpoint", "write Endpoint", "write Channel"]
 async def test_wherever_a_create_or_a_delete_is_interrupted_there_is_no_half_a_channel(
     desk: Desk, act: str, verb: str
 ) -> None:
-    """Each verb of the store in turn is away when it is asked, each time with a channel that is there."""
+    """Each store method in turn fails when it is called, each time with an existing channel."""
     kept = await desk.create()
     desk.bench.failing.away = {verb}
     with suppress(StoreUnavailable):
@@ -112,7 +112,7 @@ async def test_a_channel_is_tested_once_in_five_seconds(desk: Desk) -> None:
         assert caught.value.retry_after_seconds == wait
     desk.bench.clock.advance(0.001)
     await desk.test(channel)
-    await desk.test(await desk.create())  # another channel has its own
+    await desk.test(await desk.create())  # another channel has its own limit
 
 
 async def test_an_organization_makes_so_many_tests_an_hour(desk: Desk) -> None:
@@ -140,7 +140,7 @@ async def test_a_channel_that_is_deleted_takes_none_of_the_tests_with_it(desk: D
     theirs = await desk.create(other.org_id)
     with pytest.raises(Overloaded):
         await desk.test(await desk.create())
-    await desk.desk.test(other.org_id, theirs.channel_id, "ops")  # another organization has its own
+    await desk.desk.test(other.org_id, theirs.channel_id, "ops")  # another organization has its own limit
 
 
 async def test_tests_send_mail_to_so_many_addresses_an_hour(desk: Desk) -> None:
@@ -154,7 +154,7 @@ async def test_tests_send_mail_to_so_many_addresses_an_hour(desk: Desk) -> None:
     with pytest.raises(Overloaded) as caught:
         await desk.test(single)
     assert caught.value.retry_after_seconds == 3_600 - 60 * (ADDRESSES_AN_HOUR_MAX // 20)
-    await desk.test(await desk.create())  # what is no mail has nothing to do with it
+    await desk.test(await desk.create())  # the limit applies only to email channels
     desk.bench.clock.advance(caught.value.retry_after_seconds)
     await desk.test(single)
 
@@ -182,7 +182,7 @@ async def test_of_tests_at_the_same_moment_one_is_sent_and_all_that_are_sent_are
     assert sum((await count_states(desk.bench.store)).values()) == 1
 
 
-# -- how it fares ------------------------------------------------------------------------------------------
+# -- delivery health ---------------------------------------------------------------------------------------
 
 
 async def test_a_channel_shows_what_came_of_its_test_and_when_a_message_last_arrived(desk: Desk) -> None:
@@ -203,7 +203,7 @@ async def test_an_error_is_shown_while_the_message_is_still_tried_and_what_arriv
     desk: Desk,
 ) -> None:
     channel = await desk.create()
-    for passed in (90, 3 * 86_400):  # in the minutes, then in the hours
+    for passed in (90, 3 * 86_400):  # found in the minute roll-ups, then in the hourly ones
         await desk.test(channel)
         await desk.bench.deliver(200)
         arrived_at = desk.bench.clock.now()

@@ -1,4 +1,4 @@
-"""Endpoints that a program declares in its code: made once, kept up to date, and left as operators left them."""
+"""Endpoints declared in code: created once and kept up to date; an operator's change lasts until the code changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.shortcuts import put
 
 
 class Program:
-    """One start after the other of a program, on one store."""
+    """A program that is started several times on the same store."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -35,7 +35,7 @@ class Program:
         self.directory = Directory(self.store, sealer, Tuning())
 
     async def start(self, org_id: UUID | None = None, **fields: object) -> list[Endpoint]:
-        """With one handler, described like this; returns the endpoints that are there then."""
+        """Start the program with one handler that has these fields; return the endpoints that exist afterwards."""
         described = {"handler": "ship", "event_types": ("order.*",)} | fields
         declaration = Declaration(form_from("ship", described), org_id or self.org.org_id)
         self.clock.advance(1)
@@ -44,7 +44,7 @@ class Program:
         return list((await self.store.routing()).endpoints)
 
     async def change(self, endpoint: Endpoint, **fields: object) -> None:
-        """What an operator, or the machine, does to it."""
+        """Change the endpoint as an operator or the engine would."""
         assert await put(self.store, msgspec.structs.replace(endpoint, **fields), endpoint.version)
 
 
@@ -111,7 +111,7 @@ async def test_one_that_was_deleted_comes_back_as_another_endpoint_each_time(pro
 async def test_who_was_slower_finds_what_the_faster_made_and_adds_what_it_lacks(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process starts between our look and our write."""
+    """Another process starts between our read and our write."""
     look, overtaken = program.store.get, []
 
     async def look_and_be_overtaken(kind: type[Any], org_id: UUID, key: UUID) -> Any:
@@ -147,7 +147,7 @@ async def test_what_cannot_work_is_refused_with_its_field_and_an_unknown_organiz
 
 
 async def test_what_was_declared_before_there_were_targets_is_left_as_operators_changed_it(program: Program) -> None:
-    """The mark is the one that 0.1.0 wrote for this declaration."""
+    """The expected hash is the one that 0.1.0 wrote for this declaration."""
     (made,) = await program.start(policy="quick", retry_on=("404",))
     assert made.declared == "5cdb0d49cf1bb66c"
     (targeted,) = await program.start(policy="quick", retry_on=("404",), slo=Slo(success=0.9))

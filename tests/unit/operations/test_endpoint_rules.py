@@ -1,4 +1,4 @@
-"""What an endpoint's owner may ask for."""
+"""Which settings an endpoint's owner may choose, and which are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process remembers of keys: good ones, and those that it knows to be unknown."""
+"""The API key cache of a process: it remembers valid keys and keys known to be invalid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.engine.scene import Bench
 
 
 class Process:
-    """A keyring of its own on a store that others share, which counts what it is asked."""
+    """A process with its own key cache on a shared store; the store calls are counted."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -155,7 +155,7 @@ async def test_a_key_that_is_revoked_while_it_is_looked_up_stays_revoked() -> No
     bench.clock.advance(CACHE_SECONDS)
 
     async def late(org_id: UUID | None, query: KeysByDigest) -> list[ApiKey]:
-        """The answer is on its way while the key is revoked."""
+        """Return the key that was read before it was revoked."""
         await process.keyring.revoke(bench.org.org_id, old.key_id, "ops")
         return [old]
 

@@ -1,4 +1,4 @@
-"""Places that are shared: nobody takes all of them, and who gets none is told so at once."""
+"""Notification slots shared by owners: no owner takes all of them, and the wait for a slot is bounded."""
 
 from __future__ import annotations
 

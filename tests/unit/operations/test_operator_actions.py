@@ -1,4 +1,4 @@
-"""What operators do to endpoints and deliveries; every act is audited."""
+"""Operator actions on endpoints and deliveries; every action is audited."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_deleting_an_endpoint_buries_what_waits_and_cannot_be_done_twice()
 
 
 def during(bench: Bench, call: str, meanwhile: Callable[[], Awaitable[object]]) -> None:
-    """Somebody else does something the next time that the store is called so, before it answers."""
+    """Run `meanwhile`, as if by another process, on the next `call` to the store, before the store answers."""
     answer = getattr(bench.failing.kept, call.split()[0])
 
     async def late(*args: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is still in the outbox, or was rejected there, and what people can do about it."""
+"""Events that are still in the outbox or were rejected there, and the actions allowed on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def send(box: Sandbox, org_id: UUID = DEFAULT_ORG, endpoint_ids: list[UUID] | No
 
 
 async def refusals(box: Sandbox, event_id: UUID) -> list[str]:
-    """What those hear who want to do something to the event."""
+    """The error messages of the event actions that are refused."""
     steward, heard = box.doorstep.components.events, []
     for act in (
         steward.acknowledge(DEFAULT_ORG, event_id, "ops"),

@@ -1,4 +1,4 @@
-"""Reading: of many who look at the same list at the same time, one counts."""
+"""Counting lists: when many callers read one list at the same time, the store counts it once or twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.engine.scene import Bench
 
 
 class TickingClock(FakeClock):
-    """No two looks at it are at the same instant."""
+    """A clock that never returns the same instant twice."""
 
     def now(self) -> Instant:
         self.advance(0.000_001)

@@ -1,4 +1,4 @@
-"""Reports: what the roll-ups say of a range, of each endpoint, and against its target."""
+"""Reports: figures from the roll-ups for a time range, for each endpoint, and compared with its target."""
 
 from __future__ import annotations
 

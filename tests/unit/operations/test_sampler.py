@@ -1,4 +1,4 @@
-"""Snapshots: the store is asked once a second at most, and its silence leaves what was known."""
+"""Snapshots: the store is queried at most once a second; if it does not answer, the last snapshot stays."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_snapshot_tells_what_waits_since_when_and_the_state_of_circuits(
 
 
 async def test_what_channels_are_sent_is_told_by_itself_alone() -> None:
-    """Nobody could find it in a list, nor do anything about it: no alarm may come of it."""
+    """Users cannot list these messages or act on them, so the messages must not raise an alert."""
     bench = Bench()
     await bench.prepare(2)
     before = await sampler(bench).snapshot()

@@ -1,4 +1,4 @@
-"""The pipeline of the protocols profile, declared anew for each test."""
+"""The pipeline of the protocols profile; each call declares it again for one test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entities are not kept for ever: not the finished ones, nor those of a pipeline that nobody has any more."""
+"""Retention of entities: finished entities are removed, and so are those of pipelines that no worker declares."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STATUSES = {
 
 
 class Scene:
-    """Workers on one store; each has the pipelines that it is given."""
+    """Several workers on one store, each with its own pipelines."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -47,7 +47,7 @@ class Scene:
         return EntityCleaner(pipelines, self.store, self.clock, Tuning(**tuning), Telemetry(self.heard.extend))
 
     async def put(self, status: str, phase: Phase, name: str | None = None) -> None:
-        """An entity that is called like its status."""
+        """Store an entity; by default its name is its status."""
         turn = transitions.started(protocols().plan, self.org.org_id, name or status, {}, self.clock.now(), new_id())
         assert await self.store.put_entity(replace(turn.entity, status=status, phase=phase), 0)
 
@@ -78,7 +78,7 @@ async def scene() -> AsyncIterator[Scene]:
     await scene.store.close()
 
 
-# -- of a pipeline that is declared ------------------------------------------------------------------------
+# -- declared pipelines ------------------------------------------------------------------------------------
 
 
 async def test_what_has_been_complete_or_archived_for_a_year_is_removed_and_nothing_else(scene: Scene) -> None:
@@ -120,7 +120,7 @@ async def test_many_are_removed_a_window_at_a_time(scene: Scene) -> None:
     assert delays[0] == delays[1] < 1 < delays[2]  # type: ignore[operator]
 
 
-# -- of one that nobody declares any more ------------------------------------------------------------------
+# -- pipelines that no worker declares any more ------------------------------------------------------------
 
 
 async def test_a_pipeline_that_no_worker_has_had_for_a_year_is_removed_with_all_its_entities(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""The keeper of pipelines: it goes by the facts, and one bad entity holds up no other."""
+"""The pipeline reconciler: it acts on facts and delivery results, and one bad entity does not delay the others."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def declared(pipeline: Pipeline, function: Any = fails) -> Doorstep:
     return doorstep
 
 
-# -- what it hears -----------------------------------------------------------------------------------------
+# -- facts it receives -------------------------------------------------------------------------------------
 
 
 async def test_a_try_that_ran_out_of_time_is_heard_of_under_whatever_name_a_code_map_gives_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipeline_reconciler, "_SCAN_SECONDS", 3_600.0)  # no walk through all entities finds it
+    monkeypatch.setattr(pipeline_reconciler, "_SCAN_SECONDS", 3_600.0)  # no scan of all entities can find it
     stage = Stage("extracting", failed="unread", policy=[3600], timeout_seconds=0.1, code_map={"TIMEOUT": "SLOW"})
     pipeline = Pipeline("protocol", first="uploaded", stages=[stage], last="complete")
     doorstep = declared(pipeline, hangs)
@@ -60,7 +60,7 @@ async def test_a_try_that_ran_out_of_time_is_heard_of_under_whatever_name_a_code
     assert entity.metadata["error"]["code"] == "SLOW"
 
 
-# -- who carries an entity ---------------------------------------------------------------------------------
+# -- which handlers carry an entity ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("other_ends_well", [True, False])
@@ -88,7 +88,7 @@ async def test_an_entity_is_not_ended_because_a_handler_that_only_watches_it_fai
     def watch(_: Received) -> None:
         raise Transient("WATCHED", "The watcher failed.")
 
-    del doorstep.registry.handlers["protocol.extracting"]  # it waits for a worker that has it
+    del doorstep.registry.handlers["protocol.extracting"]  # the stage waits for a worker with this handler
     async with sandbox(doorstep) as box:
         await pipeline.start({}, "p1")
         await box.drain(until=60)
@@ -96,7 +96,7 @@ async def test_an_entity_is_not_ended_because_a_handler_that_only_watches_it_fai
 
 
 async def test_what_became_of_an_entity_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read twice, a try that begins in between would be taken for a failed one."""
+    """If the result were read twice, an attempt that starts in between would be mistaken for a failed one."""
     stage = Stage("extracting", failed="unread", policy=[3600])
     pipeline = Pipeline("protocol", first="uploaded", stages=[stage], last="complete")
     async with sandbox(declared(pipeline)) as box:
@@ -104,7 +104,7 @@ async def test_what_became_of_an_entity_is_read_once(monkeypatch: pytest.MonkeyP
         await box.drain(until=1)
         silent = replace(
             await pipeline.entity("p1"), status="extracting"
-        )  # as if the stage could not say that it failed
+        )  # as if the stage could not report its failure
         store, asked = box.doorstep.components.store, list[UUID]()
         find = store.find
 
@@ -176,7 +176,7 @@ async def test_a_status_that_is_no_longer_declared_can_be_listed() -> None:
         assert (await pipeline.list(status="nowhere")).items == ()
 
 
-# -- one does not hold up the others -----------------------------------------------------------------------
+# -- one does not delay the others -------------------------------------------------------------------------
 
 
 class Scene:
@@ -255,7 +255,7 @@ async def test_a_pipeline_whose_store_fails_holds_up_no_other_and_what_was_heard
     events = new_id(), new_id()
     await scene.put(first, "p1", "uploaded", Phase.RUNNING, events[0])
     await scene.put(second, "o1", "placed", Phase.RUNNING, events[1])
-    await scene.keeper.run_once()  # both are given up by the walk; the next is due in ten seconds
+    await scene.keeper.run_once()  # the scan turns both into dead letters; the next is due in ten seconds
     for pipeline, name, event in ((first, "p2", events[0]), (second, "o2", events[1])):
         await scene.put(pipeline, name, pipeline.plan.first, Phase.RUNNING, event)
     for walk in scene.keeper._scans:

@@ -1,4 +1,4 @@
-"""Which statuses a declaration makes, what follows what, and which declarations are refused."""
+"""Pipeline declarations: their statuses, the allowed transitions, and the declarations that are refused."""
 
 from __future__ import annotations
 

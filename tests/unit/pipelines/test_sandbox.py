@@ -1,4 +1,4 @@
-"""A pipeline in the sandbox for tests: the whole life of an entity in milliseconds, and what its keeper finds."""
+"""Pipelines in the test sandbox: an entity's whole life in milliseconds, and what the reconciler finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when the event of a stage is delivered, and what must not: seen from the entity and its attempts."""
+"""What must and must not happen to an entity and its attempts when a stage event is delivered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def attempts_of(doorstep: Doorstep, entity: Entity) -> list[Attempt]:
     return await doorstep.attempts(DEFAULT_ORG, delivery.delivery_id)
 
 
-# -- what an error may say ---------------------------------------------------------------------------------
+# -- what an error may contain -----------------------------------------------------------------------------
 
 
 def quotes_all(entity: Entity) -> None:
@@ -86,7 +86,7 @@ async def test_the_data_of_an_entity_is_in_no_error(function: Callable[[Entity],
 
 
 class Slow(Exception):
-    """One whose words take long."""
+    """An exception that records the threads in which its text is built."""
 
     asked_in: ClassVar[list[int]] = []
 
@@ -115,7 +115,7 @@ async def test_what_a_stage_raised_is_worded_once_and_never_in_the_event_loop(fu
     assert len(Slow.asked_in) == len(attempts) and threading.get_ident() not in Slow.asked_in
 
 
-# -- a store that is away ----------------------------------------------------------------------------------
+# -- an unavailable store ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("away_at", [2, 3])
@@ -171,7 +171,7 @@ async def test_a_try_that_outlasts_its_doorstep_opens_nothing_and_writes_nothing
 
 
 class Extractor:
-    """Not a function, but can be called."""
+    """A callable object instead of a function."""
 
     async def __call__(self, entity: Entity) -> dict[str, str]:
         await asyncio.sleep(0)
@@ -193,7 +193,7 @@ async def test_an_object_that_can_be_called_is_a_stage(function: Callable[[Entit
     assert (entity.status, entity.data) == ("pending_review", {"by": type(function).__name__})
 
 
-# -- what the verbs give back ------------------------------------------------------------------------------
+# -- what the methods return -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ async def test_a_deleted_entity_is_gone_whatever_its_stage_still_does(opened: tu
     assert again.created_at == (await pipeline.entity("p1")).created_at
 
 
-# -- entities that an event brings -------------------------------------------------------------------------
+# -- entities created by an event --------------------------------------------------------------------------
 
 
 async def test_an_entity_that_comes_twice_is_one_and_another_with_its_id_is_a_dead_letter(

@@ -1,4 +1,4 @@
-"""How entities come into a pipeline."""
+"""How entities enter a pipeline."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_what_is_deleted_is_not_left_in_the_event_that_brought_it(tmp_path
 
 
 async def arrived(pipeline: Pipeline) -> bool:
-    """And its event is not under way any more: what is cannot be deleted."""
+    """Whether the entity exists and its event was delivered, since an event in progress cannot be deleted."""
     try:
         history = await pipeline.history("p1")
     except NotFound:
@@ -73,7 +73,7 @@ async def arrived(pipeline: Pipeline) -> bool:
 
 
 def contents(path: Path) -> bytes:
-    """Every value in the file, by tables: SQLite leaves what was deleted in pages that it will use again."""
+    """Every value of every table, read by SQL: deleted values can remain in the file's free pages."""
     with closing(sqlite3.connect(path)) as connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return b"".join(str(row).encode() for one in tables for row in connection.execute(f"SELECT * FROM {one}"))

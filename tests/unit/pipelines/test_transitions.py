@@ -1,4 +1,4 @@
-"""What becomes of an entity: pure, one turn after the other."""
+"""The transitions of an entity, tested as pure functions, one turn at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alerts are worded: with the error and a link, in the shape of each channel, and nothing a receiver chose is markup."""
+"""The wording of alerts: in each channel's format, with the error and a link, and with no markup from a receiver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an alert begins, is told, and is over: every edge."""
+"""When an alert begins, is sent and ends, including every edge case."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_with_too_few_deliveries_it_stays_as_it_was_unless_none_failed(
     assert failing(succeeded, failed, BUILT_IN[Rule.FAILURE_RATE], was_on)[0] is on
 
 
-# -- told once ---------------------------------------------------------------------------------------------
+# -- notified once -----------------------------------------------------------------------------------------
 
 
 def test_what_begins_is_told_at_once() -> None:
@@ -251,7 +251,7 @@ def test_what_is_over_is_kept_to_be_reviewed_until_its_cooldown_is_over_and_it_c
 
 
 def test_what_ends_and_comes_back_within_one_silence_was_on_all_the_time_for_those_who_listen() -> None:
-    """Though the cooldown is over: they believe that it is on, and it is."""
+    """This holds although the cooldown is over: recipients believe that the alert is still open, and it is."""
     rules = silent(NOW + 1, NOW + 2 * HOUR)
     over = ended(begun(), Ending.RECOVERED, rules, NOW + 5).alert
     back = written(after(over, OPENED, rules, NOW + HOUR + 1, UUID(int=10)))
@@ -260,7 +260,7 @@ def test_what_ends_and_comes_back_within_one_silence_was_on_all_the_time_for_tho
     assert written(after(back.alert, CLOSED, PLAIN, NOW + 3 * HOUR, NEW)).news is News.RECOVERED
 
 
-# -- when it is looked at again ----------------------------------------------------------------------------
+# -- when an alert is reviewed -----------------------------------------------------------------------------
 
 
 def test_what_is_measured_is_always_looked_at_and_what_is_known_by_its_incidents_never() -> None:

@@ -1,4 +1,4 @@
-"""The life of a circuit (R6): closed, open, half-open, and closed again, ramping up."""
+"""The life of a circuit (R6): closed, open, half-open, and closed again with a ramp-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reply means: the table of R3.1, row by row, and what an endpoint can say otherwise."""
+"""How replies are classified: table R3.1, row by row, and how an endpoint can override it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_neither_a_lost_worker_nor_an_untried_claim_blames_the_endpoint() -> Non
     assert without_attempt(a_claim(), Code.EXPIRED, "too late", NOW).category is P
 
 
-# -- what an endpoint can say otherwise --------------------------------------------------------------------
+# -- overrides by an endpoint ------------------------------------------------------------------------------
 
 
 @each_case("name", ["NOT_FOUND", "404", "4xx", "*"])

@@ -1,4 +1,4 @@
-"""How places are shared: nobody can take them all, nobody is left out while there is room, and all take turns."""
+"""How slots are shared: no organization takes them all, none is left out while slots are free, and all take turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def a_demand(org: int = 0, busy: int = 0, busy_max: int = PLACES, due: int = 0) 
 
 
 class Scene:
-    """Endpoints that want places beside tries of endpoints that want nothing more, and what comes of it."""
+    """Endpoints that want slots, beside attempts of endpoints that want no more, and the slots granted."""
 
     def __init__(self, demands: list[Demand], busy_elsewhere: dict[UUID, int], places: int) -> None:
         self.demands = demands
@@ -44,7 +44,7 @@ class Scene:
         return demand.busy + self.granted.get(demand.endpoint_id, 0)
 
     def wanting(self) -> list[Demand]:
-        """Who would take another place."""
+        """The demands that could use another slot."""
         return [demand for demand in self.demands if self.holds(demand) < demand.busy_max]
 
 
@@ -76,14 +76,14 @@ def test_no_endpoint_gets_more_than_its_own_limit(scene: Scene) -> None:
 def test_an_organization_gets_nothing_beyond_its_first_place_that_would_not_leave_as_much_to_others(
     scene: Scene,
 ) -> None:
-    """Each of the orgs that took turns with it may have taken one more after its last."""
+    """Each organization that shares the round may take one more slot after this organization's last turn."""
     for org_id, gained in scene.gained.items():
         assert gained == 0 or scene.held(org_id) == 1 or scene.held(org_id) <= scene.left + len(scene.gained)
 
 
 @given(scenes)
 def test_an_organization_gets_nothing_while_another_that_wants_more_holds_less(scene: Scene) -> None:
-    """Three quarters of a share are enough where an organization has a place for each of its endpoints."""
+    """Three quarters of a share are enough for an organization that has a slot for each of its endpoints."""
     for wanting in scene.wanting():
         poor = scene.held(wanting.org_id)
         for org_id, gained in scene.gained.items():
@@ -100,7 +100,7 @@ def test_an_endpoint_gets_nothing_while_another_of_its_organization_that_wants_m
 
 @given(scenes)
 def test_whoever_is_refused_holds_nearly_as_much_as_is_kept_free(scene: Scene) -> None:
-    """Work conserving up to the share that is kept: nobody is refused while that would still leave him as much."""
+    """Slots beyond the reserved eighth stay free only if each refused organization holds about as many as are left."""
     for wanting in scene.wanting():
         held, kept = scene.held(wanting.org_id), scene.places // 8
         if held == 0:
@@ -121,7 +121,7 @@ def test_organizations_that_come_together_share_equally_and_leave_one_share(scen
 def test_a_newcomer_finds_a_place_however_many_came_before_him_and_hang(
     places: int, floods: list[tuple[int, int]]
 ) -> None:
-    """Promised for as many organizations as an eighth of the places; every one floods all it can and never ends."""
+    """Guaranteed for as many organizations as an eighth of the slots, even if each one floods and its attempts hang."""
     busy: Counter[UUID] = Counter()
     for endpoints, busy_max in floods[: max(1, places // 8)]:
         newcomer = new_id()
@@ -133,7 +133,7 @@ def test_a_newcomer_finds_a_place_however_many_came_before_him_and_hang(
 
 
 def test_the_last_eighth_of_the_places_is_given_out_one_by_one() -> None:
-    """Otherwise what is free would halve with every newcomer, and be gone after ten."""
+    """Otherwise each newcomer would halve the free slots, and none would be left after ten newcomers."""
     busy: Counter[UUID] = Counter()
     for _ in range(PLACES // 8):
         newcomer = Demand(new_id(), new_id(), NOW, 0, PLACES)

@@ -1,4 +1,4 @@
-"""What others chose calls nobody, hides no link and writes no lines of ours, in whatever chat a message ends up."""
+"""Text chosen by others mentions nobody, hides no link and forges none of our lines, whichever chat shows it."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ HOSTILE = [
 ACTS = [
     re.compile(r"@(all|channel|here|everyone)\b"),  # Mattermost, Discord, Rocket.Chat
     re.compile(r"<[@#!][^>]*>"),  # Slack, Discord
-    re.compile(r"<https?://[^|>]*\|[^>]*>|<a\s"),  # a link that hides where it leads: Slack, HTML
-    re.compile(r"\]\(|\]\["),  # the same in Markdown, and its images
-    re.compile(r"^\s*\[[^\]]*\]:", re.MULTILINE),  # where a link leads, told elsewhere
-    re.compile(r"```"),  # all that follows would be code
+    re.compile(r"<https?://[^|>]*\|[^>]*>|<a\s"),  # a link that hides its target: Slack, HTML
+    re.compile(r"\]\(|\]\["),  # the same in Markdown, and Markdown images
+    re.compile(r"^\s*\[[^\]]*\]:", re.MULTILINE),  # a link target defined on a line of its own
+    re.compile(r"```"),  # everything after it would be shown as code
 ]
 
 
 def texts(means: ChannelKind, **fields: Any) -> list[str]:
-    """Each text of a message, as it is and as whoever decodes entities first reads it."""
+    """Each text of a message, both unchanged and with HTML entities decoded."""
     alert = replace(ALERT, **fields)
     words = [message_about(alert, news, CONSOLE) for news in (News.FIRED, News.RECOVERED)]
     words.append(channel_test_message(str(fields.get("endpoint_name", "ops")), SECOND, CONSOLE))
@@ -68,7 +68,7 @@ def test_a_name_or_an_error_does_not_act_in_a_chat(hostile: str, means: ChannelK
 
 @each_case("hostile", HOSTILE, ids=ascii)
 def test_the_control_as_it_is_it_would_act_somewhere(hostile: str) -> None:
-    """Those that would not are there for their line ends and control characters, or are decoded first."""
+    """Each sample has an active pattern, possibly behind HTML entities, or contains unprintable characters."""
     acts = any(pattern.search(html.unescape(hostile)) for pattern in ACTS)
     assert acts or not hostile.isprintable()
 

@@ -1,4 +1,4 @@
-"""Quantiles of a histogram: what Prometheus would say of the same buckets."""
+"""Quantiles of a histogram, as Prometheus would compute them from the same buckets."""
 
 from __future__ import annotations
 

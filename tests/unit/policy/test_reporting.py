@@ -1,4 +1,4 @@
-"""Figures on an axis of time, and what follows from them."""
+"""Figures along a time axis, and the values derived from them."""
 
 from __future__ import annotations
 

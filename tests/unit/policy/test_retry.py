@@ -1,4 +1,4 @@
-"""When a failed delivery is tried again (R2), and when it is given up."""
+"""When a failed delivery is retried (R2), and when its retries end."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_permanent_failure_is_not_retried() -> None:
     assert next_due_at(a_claim(), refusal(NOW), _EXACT, half) is None
 
 
-# -- the receiver's own wish -------------------------------------------------------------------------------
+# -- Retry-After -------------------------------------------------------------------------------------------
 
 
 def asked_for(retry_after: float) -> Instant:
@@ -116,7 +116,7 @@ def test_jitter_never_makes_a_try_earlier_than_the_receiver_asked() -> None:
     assert [round((due - NOW) / SECOND) for due in dues if due] == [100, 110]
 
 
-# -- ends of patience --------------------------------------------------------------------------------------
+# -- when retries end --------------------------------------------------------------------------------------
 
 
 def test_the_deadline_of_what_was_sent_for_later_counts_from_then() -> None:
@@ -172,7 +172,7 @@ def test_what_was_lost_is_tried_again_before_it_expires_if_that_is_soon() -> Non
 
 
 def _spread(claim: Claim, policy: RetryPolicy) -> float:
-    """How many seconds later it is due at the latest, after its worker was lost."""
+    """The longest possible delay, in seconds, before the retry that follows a lost worker."""
     due_at = next_due_at(claim, lost_worker(claim, NOW), policy, always(0.999_999))
     assert due_at is not None
     return round((due_at - NOW) / SECOND, 2)

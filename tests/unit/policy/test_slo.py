@@ -1,4 +1,4 @@
-"""Targets: what is lost counts against a budget, and lately lost counts as burn."""
+"""Targets: lost deliveries count against an error budget, and recent losses determine the burn rate."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_slow_deliveries_miss_the_target_though_all_arrive() -> None:
 
 @each_case(("beyond", "met"), [(0, True), (5, True), (6, False), (100, False)])
 def test_the_longest_target_that_may_be_said_can_be_seen_to_be_missed(beyond: int, met: bool) -> None:
-    """It is the bound of the last bucket; of times beyond only that is known."""
+    """The longest target is the bound of the last bucket; longer times are counted, but their length is unknown."""
     figures = Figures(succeeded=100, ttd_19=100 - beyond, ttd_20=beyond)
     report = against(Slo(p95_seconds=P95_SECONDS[1]), figures, {})
     assert P95_SECONDS[1] == TTD_SECONDS[-1] == 3 * 86_400

@@ -1,4 +1,4 @@
-"""Requests as Doorstep signs them."""
+"""Builds requests with the signature headers that Doorstep sends."""
 
 from __future__ import annotations
 

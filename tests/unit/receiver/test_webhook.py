@@ -1,4 +1,4 @@
-"""Verifying webhooks: what is believed, what is not, and what is said about it."""
+"""Verifying webhooks: which requests are accepted, which are refused, and with which error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker with all its services, in virtual time, before a store that takes its time and a network that obeys."""
+"""One worker with all its services, in virtual time, with a simulated slow store and a scripted network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.shortcuts import count_states, put, routing_version
 
 
 class Away:
-    """The verbs that fail, and how, for as long as they are in here."""
+    """Store methods that fail, each with its fault, for as long as they are listed here."""
 
     def __init__(self) -> None:
         self.verbs: dict[str, Fault] = {}
@@ -48,7 +48,7 @@ class OneWorker:
         finish(put(self.server.store, self.endpoint, 0))
 
     def run(self, story: Callable[[WorkerMachine], Coroutine[Any, Any, None]]) -> WorkerMachine:
-        """Start the worker and tell the story; returns the worker as it is in the end."""
+        """Start the worker, run the test's `story`, and return the worker in its final state."""
         machines: list[WorkerMachine] = []
 
         async def main() -> None:

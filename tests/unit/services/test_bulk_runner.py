@@ -1,4 +1,4 @@
-"""The BulkRunner: each operation gets its turn, whatever becomes of the others."""
+"""The BulkRunner: each operation gets its turn, even if others fail or wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.builders import NOW, new_id
 
 
 class Live:
-    """A store of which only the operations under way are asked for."""
+    """A store that answers only the query for live bulk operations."""
 
     def __init__(self, *bulks: Bulk) -> None:
         self.bulks = bulks
@@ -28,7 +28,7 @@ class Live:
 
 
 class Stumbling:
-    """A stepper that cannot take the step of one operation."""
+    """A stepper that fails at the step of one operation."""
 
     def __init__(self, stone: Bulk) -> None:
         self._stone = stone

@@ -1,4 +1,4 @@
-"""The DeadLetterNotifier: each callback is called once for each dead letter, and a bad callback harms no other."""
+"""The DeadLetterNotifier: each callback is called once per dead letter, and a bad callback disturbs no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.engine.scene import Bench
 
 
 class Notified:
-    """A bench with a notifier that hears of its dead letters."""
+    """A bench with a notifier that receives its dead letters."""
 
     def __init__(self, *callbacks: DeadLetterCallback) -> None:
         self.bench = Bench()
@@ -80,7 +80,7 @@ async def test_what_a_function_raises_is_logged_and_the_others_are_told_all_the_
 
 
 async def test_a_function_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the function that hangs has the short limit: a busy machine may take longer to start the next one's thread."""
+    """Only the hanging function has the short limit, since a busy machine may start the next thread more slowly."""
     monkeypatch.setattr(dead_letter_notifier, "_CALLBACK_SECONDS_MAX", 0.01)
     free, told = threading.Event(), []
 
@@ -128,7 +128,7 @@ async def test_an_end_is_neither_delayed_by_the_untold_nor_broken_by_a_store_tha
 async def test_what_there_is_no_room_for_is_counted_and_nothing_that_waits_is_lost_while_one_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the first letter is read more is heard of than there is room for."""
+    """While the first dead letter is read, more arrive than the queue has room for."""
     monkeypatch.setattr(dead_letter_notifier, "_QUEUE_MAX", 3)
     told: list[DeadLetter] = []
     notified = Notified(told.append)

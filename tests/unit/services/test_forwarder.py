@@ -1,4 +1,4 @@
-"""The Forwarder looks at once when there was something, soon after a hint, and seldom otherwise."""
+"""The Forwarder looks again immediately after it forwarded something, soon after a hint, and otherwise seldom."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.engine.scene import Bench
 
 
 class Scripted(Forwarder):
-    """A forwarder whose batches are given; empty when there are no more."""
+    """A forwarder with predefined batch sizes; later batches are empty."""
 
     def __init__(self, *batches: int, noticed: bool) -> None:
         bench = Bench()
@@ -24,7 +24,7 @@ class Scripted(Forwarder):
 
 
 async def rest(forwarder: Forwarder) -> list[float | None]:
-    """The pauses until it is back at its slowest."""
+    """The pauses between rounds, until two in a row are equal."""
     pauses = [await forwarder.run_once()]
     while len(pauses) < 2 or pauses[-1] != pauses[-2]:
         pauses.append(await forwarder.run_once())

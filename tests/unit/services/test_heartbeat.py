@@ -1,4 +1,4 @@
-"""The Heartbeat: who delivers is in the register, until he leaves, or was unheard of for a day."""
+"""The Heartbeat: a process stays registered until it leaves, or until it has sent no heartbeat for a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that died long ago go, though nobody can see to them; nobody else's dead letters do."""
+"""Dead alert messages, which operators cannot act on, are removed after a week; other dead letters stay."""
 
 from __future__ import annotations
 

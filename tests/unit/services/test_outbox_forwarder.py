@@ -1,4 +1,4 @@
-"""Forwarding: everything posted is accepted once, in its order, and nothing unacceptable holds up the rest."""
+"""Forwarding: every posted message is accepted once and in order, and an unacceptable one does not delay the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.engine.scene import Bench
 
 
 class Desk:
-    """A bench with an outbox, and forwarders for it."""
+    """A bench with an outbox and its forwarders."""
 
     def __init__(self) -> None:
         self.bench = Bench()

@@ -1,4 +1,4 @@
-"""What single rounds of the small services do, and when they want to run again."""
+"""Single rounds of the small services: what each does, and when it asks to run again."""
 
 from __future__ import annotations
 
@@ -140,11 +140,11 @@ async def test_the_reclaimer_looks_twice_a_second_and_at_once_again_after_a_find
     assert woken == [True]
 
 
-# -- timekeeper --------------------------------------------------------------------------------------------
+# -- clock sync --------------------------------------------------------------------------------------------
 
 
 class FarStore(ReferenceStore):
-    """A store on another machine, whose clock is ahead by so much."""
+    """A store on another machine whose clock is ahead by `ahead`."""
 
     features = msgspec.structs.replace(ReferenceStore.features, many_machines=True)
 

@@ -15,7 +15,7 @@ from tests.simulation.virtual_loop import VirtualLoop
 
 
 class Counting:
-    """A service that notes when it runs, and does what it is told in each round."""
+    """A service that records when it runs and calls `act` in each round."""
 
     name = "counting"
 
@@ -34,7 +34,7 @@ class Counting:
 def run(
     act: Callable[[int], float | None], for_seconds: float, disturb: Callable[[Counting], None] | None = None
 ) -> tuple[list[float], list[Fact]]:
-    """Run a service for a while; returns when its rounds were, and what was told."""
+    """Run a service for a while; return the times of its rounds and the facts it published."""
     loop = VirtualLoop()
     told: list[Fact] = []
     service = Counting(loop, act)

@@ -1,4 +1,4 @@
-"""The Supervisor keeps its places filled, with patience, and ends what it started."""
+"""The Supervisor keeps the set number of workers running, pauses between restarts, and stops what it started."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FakeProcess:
 
 
 class Scene:
-    """A supervisor whose processes die only when a test says so."""
+    """A supervisor whose processes exit only when a test makes them exit."""
 
     def __init__(self, count: int, *, stubborn: bool = False) -> None:
         self.clock = FakeClock()
@@ -59,7 +59,7 @@ class Scene:
         return [process.pid for process in self.started if process.code is None]
 
     async def pause_before_replacement(self) -> float:
-        """Kill the newest process; how long until another takes its place."""
+        """Kill the newest process and return the seconds until its replacement starts."""
         self.started[-1].code = 1
         count, begun = len(self.started), self.clock.time
         await self.supervisor.run_once()

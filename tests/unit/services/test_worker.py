@@ -1,4 +1,4 @@
-"""A worker as a whole: how soon it works, how it goes on, and how it stops. In virtual time."""
+"""A whole worker in virtual time: how soon it starts work, how it recovers, and how it stops."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_stopping_worker_hands_back_what_it_has_not_begun_without_burning_an_a
 
 
 def test_a_stopping_worker_claims_nothing_that_it_does_not_know_of() -> None:
-    """Stopped at any moment of its first second, it leaves nothing claimed behind."""
+    """Stopped at many points of its first third of a second, the worker leaves no claim behind."""
     for milliseconds in range(0, 300, 3):
         world = OneWorker()
         world.accept(30)

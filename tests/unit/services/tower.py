@@ -1,4 +1,4 @@
-"""A bench with watches, and what they tell: for tests of alerts."""
+"""A test bench with alerters and the messages they send, for tests of alerts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.engine.scene import Bench
 
 
 class Tower(Bench):
-    """A bench with any number of watches."""
+    """A bench with any number of alerters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Tower(Bench):
         return any(lane.due_at <= self.clock.now() for lane in await self.store.due_lanes(self.clock.now()))
 
     async def change(self, endpoint: Endpoint, **fields: Any) -> None:
-        """As an operator does it."""
+        """Change an endpoint as an operator would."""
         await change_endpoint(
             self.store,
             endpoint.org_id,
@@ -62,12 +62,12 @@ class Tower(Bench):
         return AuditEntry(at=self.clock.now(), org_id=self.org.org_id, actor="a", action="b", subjects=(), result="c")
 
     async def review(self, seconds: float = REVIEW_SECONDS) -> None:
-        """Let so much time pass, and have it looked at."""
+        """Let this much time pass, then run the alerter."""
         self.clock.advance(seconds)
         await self.run()
 
     async def told(self) -> list[tuple[str, str]]:
-        """Type and rule of each message that waits for a channel."""
+        """The type and rule of each message that waits for a channel."""
         bodies = [msgspec.json.decode(one.payload) for one in await self.store.outbox(1_000)]
         return [(body["type"], body["data"]["rule"]) for body in bodies if "rule" in body["data"]]
 
@@ -76,7 +76,7 @@ class Tower(Bench):
             pass
 
     async def alerts(self, rule: Rule | None = None) -> list[Alert]:
-        """The oldest first."""
+        """The alerts, oldest first."""
         found = (await self.store.page(self.org.org_id, AlertFilter(rule=rule))).items
         return list(reversed(found))
 

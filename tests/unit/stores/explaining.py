@@ -1,4 +1,4 @@
-"""What PostgreSQL says about a statement: the plan it makes, and how many pages that touches."""
+"""PostgreSQL's explanation of a statement: its plan, and the number of pages it reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def plan_of(connection: Connection, statement: str, *arguments: object) ->
 
 
 async def buffers(connection: Connection, statement: str, *arguments: object) -> int:
-    """How many pages a statement looks at. It is run, and undone."""
+    """The number of pages that a statement reads. The statement is executed and rolled back."""
     await connection.execute("BEGIN")
     try:
         plan = await _explain(connection, "ANALYZE, BUFFERS, FORMAT JSON", statement, arguments)
@@ -24,7 +24,7 @@ async def buffers(connection: Connection, statement: str, *arguments: object) ->
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every node of a plan, from the top."""
+    """Every node of a plan, parents first."""
     yield plan
     for child in plan.get("Plans", ()):
         yield from nodes(child)

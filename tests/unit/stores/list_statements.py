@@ -22,7 +22,7 @@ class Listed(NamedTuple):
     statement: Statement
     walks: str
     in_order: bool = False
-    """Its rows come in the order of the index, without being sorted."""
+    """Whether the rows must come in index order, without a sort."""
 
 
 def _scan(name: str, scan: IndexScan, index: str) -> list[Listed]:

@@ -1,4 +1,4 @@
-"""A SQLite file with one table, and a log that is long after a few pages."""
+"""A SQLite file with one table, and a write-ahead log that counts as long after a few pages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Whoever locks the mark of the routing and the row of an organization takes them in one order: two could else wait for
-each other on PostgreSQL."""
+"""Transactions lock the routing version before an organization's row; otherwise two of them could deadlock on
+PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ LOCKS = {accounts.BUMP_VERSION: "mark", accounts._REPLACE_ORG: "organization", a
 
 
 def locks_of(script: Transaction[Any]) -> list[str]:
-    """In the order in which they are taken, where every organization is there and nothing else is."""
+    """The locks in the order in which they are taken, if every organization exists and nothing else does."""
     taken: list[str] = []
     rows: list[tuple[int, ...]] | None = None
     while True:

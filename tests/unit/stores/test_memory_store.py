@@ -1,4 +1,4 @@
-"""The store in memory: it forgets everything when it is closed, waits for nobody, and may be used by any thread."""
+"""The in-memory store: it loses everything when closed, its calls never wait, and any thread may use it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.shortcuts import put, routing_version
 T = TypeVar("T")
 
 OPENING_SECONDS_MAX = 0.05
-"""Of CPU. It takes 1 ms, and 25 in a process that has to compile the schema first."""
+"""CPU seconds. Opening takes 1 ms, or 25 ms in a process that has to compile the schema first."""
 
 
 async def an_open_store() -> MemoryStore:
@@ -40,7 +40,7 @@ async def an_open_store() -> MemoryStore:
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that must not wait."""
+    """Return the result of a coroutine that must finish without waiting."""
     try:
         coroutine.send(None)
     except StopIteration as ended:
@@ -56,7 +56,7 @@ async def test_what_was_kept_is_gone_when_it_is_closed_and_names_are_not_taken_f
     await store.close()
     await store.open()
     assert await store.find(None, Orgs()) == []
-    await put(store, second)  # under the number that the first one had
+    await put(store, second)  # reuses the row number of the first one
     with pytest.raises(NotFound):
         await store.accept([a_submission(first.org_id)], 0, NOW)
     await store.close()
@@ -122,7 +122,7 @@ async def test_threads_take_turns() -> None:
 
 async def test_a_thread_that_comes_too_late_for_a_store_that_is_being_closed_is_told_that_it_is_unavailable() -> None:
     store = await an_open_store()
-    database = store._opened_writer()  # as a verb in another thread has it
+    database = store._opened_writer()  # as a store call in another thread holds it
     await store.close()
     with pytest.raises(StoreUnavailable):
         await database.run(lambda connection: connection.execute("SELECT 1"))
@@ -139,7 +139,7 @@ async def test_what_was_posted_before_it_was_opened_is_found_afterwards() -> Non
         created_at=NOW,
         options=OutboxOptions(),
     )
-    connection = sqlite3.connect(":memory:")  # of the program; it has no table of ours
+    connection = sqlite3.connect(":memory:")  # the program's own; it has no Doorstep table
     assert store.post_on(connection, message, lambda: woken.append("sender")) is None
     connection.close()
     await store.open()

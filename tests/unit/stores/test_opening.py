@@ -1,4 +1,4 @@
-"""Database URLs: which store each means, and what is said about those that mean none."""
+"""Database URLs: which store each one selects, and the errors for URLs that select none."""
 
 from __future__ import annotations
 

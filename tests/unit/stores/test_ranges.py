@@ -1,4 +1,4 @@
-"""A range of time is made of roll-ups that cover it once, each minute of it and no minute twice."""
+"""A time range is split into roll-ups that cover each of its minutes exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many rows in one step: what goes in comes out, whatever the rows are."""
+"""Many rows in one statement: whatever their values, they are read exactly as they were written."""
 
 from __future__ import annotations
 

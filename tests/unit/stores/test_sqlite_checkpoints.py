@@ -1,4 +1,4 @@
-"""The log is moved into the file when it has grown, by us and nobody else, and never without end."""
+"""SQLite checkpoints: only Doorstep moves a grown log into the file, and a lasting reader delays few commits."""
 
 from __future__ import annotations
 

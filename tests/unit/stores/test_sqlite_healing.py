@@ -1,4 +1,4 @@
-"""After the disk has failed at a checkpoint: what is in doubt is written again, once, and nothing is done before."""
+"""After a disk failure at a checkpoint, all doubtful pages are rewritten once, before any other work is done."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class FailingCheckpoint(sqlite3.Connection):
-    """A connection whose next checkpoints fail as if the disk had failed them; a real one: tests/faults."""
+    """A connection whose next checkpoints fail as if the disk had failed. tests/faults has real disk failures."""
 
     failures = 0
     name = "SQLITE_IOERR_FSYNC"
@@ -44,7 +44,7 @@ class FailingCheckpoint(sqlite3.Connection):
 
 @pytest.fixture
 def failing(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[WritingConnection]:
-    """A writing connection with a log that is due, on a disk that will fail as often as is told."""
+    """A writing connection whose log is due for a checkpoint, on a disk that fails as often as the test sets."""
 
     def open_failing(path: str) -> sqlite3.Connection:
         connection = sqlite3.connect(path, isolation_level=None, factory=FailingCheckpoint)
@@ -53,9 +53,9 @@ def failing(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[WritingConne
 
     monkeypatch.setattr(writer, "connect", open_failing)
     monkeypatch.setattr(FailingCheckpoint, "vacuums", 0)
-    writing = WritingConnection(path, count(step=10).__next__)  # ten seconds pass between any two looks at the clock
+    writing = WritingConnection(path, count(step=10).__next__)  # each reading of the clock is ten seconds later
     write(writing.opened())
-    writing._checkpointer.run(writing.opened())  # from here on it is known who has written
+    writing._checkpointer.run(writing.opened())  # from here on, writes by others can be detected
     for _ in range(2 * PAGES):
         write(writing.opened())
     yield writing
@@ -127,7 +127,7 @@ def test_a_reader_who_stays_does_not_have_the_whole_file_written_again_and_again
 ) -> None:
     with someone_reading(path):
         write(failing.opened())
-        failing.checkpoint()  # stopped halfway by the reader
+        failing.checkpoint()  # the reader stops it halfway
         fail_checkpoint(failing, monkeypatch)
         assert failing.rewriting
         lengths = []
@@ -144,7 +144,7 @@ def test_a_reader_who_stays_does_not_have_the_whole_file_written_again_and_again
 def test_a_disk_that_goes_on_failing_does_not_have_the_whole_file_written_each_time(
     failing: WritingConnection, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bystander = connect_reader(path)  # without one, the last connection that is closed takes the log along
+    bystander = connect_reader(path)  # without it, closing the last connection removes the log
     with someone_reading(path):
         write(failing.opened())
         failing.checkpoint()
@@ -159,7 +159,7 @@ def test_a_disk_that_goes_on_failing_does_not_have_the_whole_file_written_each_t
 
 
 def _use(writing: WritingConnection) -> None:
-    """As the writer does: what fails is thrown away."""
+    """Open the connection as the writer does: a connection that fails is discarded."""
     try:
         writing.opened()
     except sqlite3.Error as error:
@@ -195,7 +195,7 @@ def test_tries_to_heal_have_pauses_between_them(path: str, monkeypatch: pytest.M
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
     writing.failed(error)
-    for _ in range(1_000):  # as often as an idle writer looks in 25 s
+    for _ in range(1_000):  # as often as an idle writer checks in 25 s
         with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
             writing.opened()
         now += 0.025
@@ -207,5 +207,5 @@ def test_the_whole_file_is_not_written_again_in_memory(path: str) -> None:
     connection.set_trace_callback(statements.append)
     checkpoints.rewrite_every_page(connection)
     assert statements[0] == "PRAGMA temp_store = FILE" and "VACUUM" in statements
-    assert connection.execute("PRAGMA temp_store").fetchone() == (2,)  # back in memory for small things
+    assert connection.execute("PRAGMA temp_store").fetchone() == (2,)  # temporary data is in memory again
     connection.close()

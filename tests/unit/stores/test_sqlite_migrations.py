@@ -1,4 +1,4 @@
-"""The schema of a SQLite file: how it comes about, and which ones are refused."""
+"""The schema of a SQLite file: how it is created, and which files are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> str:
 
 
 def definitions(path: str) -> dict[str, str]:
-    """Every table, index and trigger of a file as SQL, without differences in spacing."""
+    """Every table, index and trigger of a file as SQL with normalized spacing."""
     connection = sqlite3.connect(path)
     rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()
@@ -33,7 +33,7 @@ def definitions(path: str) -> dict[str, str]:
 
 
 def _parts(sql: str) -> str:
-    """The definition with its columns and constraints sorted: they may stand in any order."""
+    """The definition with its columns and constraints sorted, since their order does not matter."""
     words = " ".join(sql.split())
     head, _, body = words.partition("(")
     return f"{head}({' , '.join(sorted(part.strip(' )') for part in body.split(', ')))}"

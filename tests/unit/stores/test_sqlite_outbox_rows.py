@@ -1,4 +1,4 @@
-"""Rows that programs write into the outbox of a SQLite file by themselves: what nobody could read is refused there."""
+"""Outbox rows that programs write into a SQLite file themselves: unreadable rows are refused, and delay no others."""
 
 from __future__ import annotations
 

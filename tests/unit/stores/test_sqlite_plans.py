@@ -34,17 +34,17 @@ SMALL_INDEXES = (
     *("doorstep_deliveries_pending", "doorstep_deliveries_in_progress"),
     *("doorstep_bulks_live", "doorstep_circuits_troubled"),
 )
-"""May be read from their beginning: lanes stop at the first row, what is in progress is as much as workers hold, and
-bulk operations that go on and circuits that are not closed are few."""
+"""These indexes may be scanned from the start: lanes stop at the first row, workers limit the deliveries in progress,
+live bulk operations are few, and so are circuits that are not closed."""
 SMALL_TABLES = ("doorstep_variables", "doorstep_orgs", "doorstep_endpoints", "doorstep_counters")
 WIDTHS = {"ADD_EVENTS": 15, "ADD_PAYLOADS": 3, "ADD_DELIVERIES": 10, "ADD_IDEMPOTENCY_KEYS": 7, "ADD_ATTEMPTS": 21}
 WIDTHS |= {"ADD_RELEASED_HISTORY": 8, "ADD_INCIDENTS": 2, "ADD_COUNTS": 4 + len(FIGURES)}
 LEFT_OUT = ("_MOVE", "_LOCK_GROUPS", "_LOCK_ITS_GROUPS", "_LOCK_THEIR_GROUPS", "_CUSTOM_PLAN")
-"""Only PostgreSQL runs these."""
+"""Only PostgreSQL executes these statements."""
 
 
 def statements_of(module: ModuleType) -> list[tuple[str, str]]:
-    """The statements that a module of hot verbs executes: its public constants in capitals."""
+    """The statements that a module of hot store methods executes: its public constants in capitals."""
     texts = [(name, value) for name, value in vars(module).items() if name.isupper() and isinstance(value, str)]
     return [(name, _filled(name, value)) for name, value in texts if not name.startswith("_")]
 
@@ -60,7 +60,7 @@ HOT = [pair for module in (accept, claim, settle, batches) for pair in statement
 
 
 def cold_statements() -> Iterator[tuple[str, str]]:
-    """The finished statements of the scripts: the private constants. Public ones are parts, to be completed."""
+    """The complete statements of the transactions: the private constants. Public constants are fragments."""
     for module in (
         accounts,
         bulk,
@@ -102,7 +102,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Con
 
 
 def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
-    """The lines of the plan that read a whole table or index of ours, small ones aside."""
+    """The plan lines that scan a whole Doorstep table or index, except small ones."""
     numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
     arguments = [None] * (max(numbered) if numbered else statement.count("?"))
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", arguments)]

@@ -1,4 +1,4 @@
-"""What only the SQLite store does: wake-ups between processes, keys never used twice, long payloads kept apart."""
+"""Behaviour of the SQLite store alone: wakeups between processes, row keys never reused, long payloads stored apart."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_work_accepted_by_another_process_wakes_this_one(shop: Shop) -> No
     woken = asyncio.Event()
     shop.store.on_wakeup(Topic.DELIVERIES, woken.set)
     await shop.store.due_lanes(NOW)
-    await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)  # the first look, which only learns where the file stands
+    await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)  # the first look only records the file's state
     woken.clear()
     await other.accept([shop.order()], 1, NOW)
     await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)
@@ -175,7 +175,7 @@ async def test_a_relative_path_is_the_same_file_wherever_the_program_goes(
     monkeypatch.chdir(home)
     shop = await Shop("shop.db").prepare()
     monkeypatch.chdir(elsewhere)
-    elsewhere.rmdir()  # the folder that the program is in may even be gone
+    elsewhere.rmdir()  # the working folder may even be gone
     receipts = [(await shop.store.accept([shop.order()], 1, NOW))[0] for _ in range(3)]
     assert len(await asyncio.gather(*(shop.store.due_lanes(NOW) for _ in range(20)))) == 20
     await shop.store.close()

@@ -1,4 +1,4 @@
-"""The writing thread: what is committed together, what is undone, and when an answer is given."""
+"""The writer thread: which jobs share a commit, which are undone, and when a job gets its answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def notes(path: str) -> set[str]:
 
 
 class Gate:
-    """A job that holds the thread until it is opened, so that others gather behind it."""
+    """A job that blocks the thread until the gate is opened, so that other jobs queue behind it."""
 
     def __init__(self) -> None:
         self._entered = threading.Event()
@@ -61,7 +61,7 @@ class Gate:
         assert self._open.wait(PATIENCE_SECONDS)
 
     async def close(self, thread: Writer) -> asyncio.Task[None]:
-        """Let the thread run into the gate; returns when it stands there."""
+        """Let the thread run into the gate; return once it is blocked there."""
         held = asyncio.create_task(thread.run(self, durable=False))
         assert await asyncio.to_thread(self._entered.wait, 10)
         return held
@@ -75,11 +75,11 @@ class Gate:
 
 
 async def gathered(thread: Writer, *jobs: Job, durable: bool = True) -> tuple[Gate, list[object]]:
-    """Run jobs in one group; exceptions are returned like results."""
+    """Run jobs in one group and return their results, including exceptions."""
     gate = Gate()
     held = await gate.close(thread)
     tasks = [asyncio.create_task(thread.run(job, durable=durable)) for job in jobs]
-    await asyncio.sleep(0)  # lets every task put its job; nobody waits for time to pass
+    await asyncio.sleep(0)  # lets every task queue its job; no time has to pass
     gate.open()
     await held
     return gate, list(await asyncio.gather(*tasks, return_exceptions=True))
@@ -145,7 +145,7 @@ async def test_a_full_disk_refuses_the_group_and_keeps_what_was_there(thread: Wr
 
 
 class FailingCommit(sqlite3.Connection):
-    """A connection whose next commits fail as if the disk had not taken them."""
+    """A connection whose next commits fail as if the disk had refused them."""
 
     failures = 0
 
@@ -268,7 +268,7 @@ async def test_while_the_whole_file_is_written_again_everybody_is_refused_at_onc
     for refused in (*queued, thread.run(note("late"))):
         with pytest.raises(StoreUnavailable, match="the whole file is being rewritten; try again later"):
             await refused
-    assert await asyncio.to_thread(vacuuming.wait, 10)  # nobody has to ask for it
+    assert await asyncio.to_thread(vacuuming.wait, 10)  # starts without any request
     with pytest.raises(StoreUnavailable, match="being rewritten"):
         await thread.run(note("later"))
     over.set()

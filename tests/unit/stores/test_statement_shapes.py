@@ -1,4 +1,4 @@
-"""Statements with lists: few shapes, whatever the lengths, and the same rows."""
+"""Statements with list parameters: few distinct SQL texts for all lengths, and the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which text every store can keep."""
+"""Text validation: which text every store can keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telemetry: hands facts to all who subscribed, and nobody's trouble becomes the engine's."""
+"""Telemetry passes facts to all subscribers, and a subscriber's error does not reach the engine."""
 
 from __future__ import annotations
 

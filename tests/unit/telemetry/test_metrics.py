@@ -1,4 +1,4 @@
-"""What /metrics says: the snapshot in Prometheus' own words, as its own parser reads them."""
+"""The output of /metrics: the snapshot in Prometheus format, checked with Prometheus' own parser."""
 
 from __future__ import annotations
 

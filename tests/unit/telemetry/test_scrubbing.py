@@ -1,4 +1,4 @@
-"""What is said of errors and by other libraries, without what was sent and without what is secret."""
+"""Error texts and other libraries' log lines contain neither payload data nor secrets."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_traceback_shows_lines_and_kinds_over_the_whole_chain_but_no_values() 
             raise RuntimeError("about " + payload) from error
 
     with pytest.raises(RuntimeError) as caught:
-        read("c4n4" + "ry")  # not as one word, which the lines of the program may show
+        read("c4n4" + "ry")  # split, because a traceback may show source lines
     shown = traceback_of(caught.value)
     assert shown.startswith("Traceback (most recent call last):\n  File ")
     assert "int(payload)" in shown
@@ -107,7 +107,7 @@ def test_the_passwords_of_a_database_are_found_in_its_url(url: str, passwords: l
     assert list(passwords_in(url)) == passwords
 
 
-# -- other people's log records --------------------------------------------------------------------------------
+# -- log records of other libraries ----------------------------------------------------------------------------
 
 
 def told_of(logger: str, message: str, *arguments: object, error: BaseException | None = None) -> Notice:

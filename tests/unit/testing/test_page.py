@@ -1,4 +1,4 @@
-"""The tests that docs/how-to/testing.md shows are run as they stand there."""
+"""The example tests in docs/how-to/testing.md are run exactly as they are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receiver on a real socket, asked by a client that knows nothing of Doorstep."""
+"""The test receiver on a real socket, called by a client that knows nothing of Doorstep."""
 
 from __future__ import annotations
 

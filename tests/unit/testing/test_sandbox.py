@@ -1,4 +1,4 @@
-"""The sandbox: a program's own Doorstep, drained by hand, in no time."""
+"""The sandbox: a program's own Doorstep, drained by the test without real waiting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.stretching import stretched
 
 
 class Shop:
-    """A program with one handler, which fails as often as it is told."""
+    """A program with one handler, which first raises the failures that the test lists."""
 
     def __init__(self, database_url: str = "memory://") -> None:
         self.doorstep = Doorstep(database_url)
@@ -141,7 +141,7 @@ async def test_after_its_retention_a_delivered_event_is_cleaned_away_and_still_c
         box.assert_sent("order.paid", count=1)
 
 
-# -- what is swapped ---------------------------------------------------------------------------------------------------
+# -- what the sandbox replaces -----------------------------------------------------------------------------------------
 
 
 async def test_a_sandbox_touches_neither_the_database_nor_the_disk_of_the_program(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_program_without_an_event_loop_has_a_sandbox_too(shop: Shop) -> None:
 
 
 async def test_what_is_sent_on_a_connection_counts_as_sent_at_once_and_is_delivered_by_the_drain(shop: Shop) -> None:
-    """Whether its transaction commits is not looked at: the sandbox has no part in the program's database."""
+    """The sandbox ignores whether the transaction commits: it does not use the program's database."""
     async with sandbox(shop.doorstep) as box:
         with sqlite3.connect(":memory:") as connection:
             posted = shop.doorstep.send("order.paid", {"order": 42}, connection=connection)
@@ -396,7 +396,7 @@ async def test_an_event_that_nobody_takes_is_said_to_wait_in_the_inbox(shop: Sho
 
 
 def a_web_application(shop: Shop) -> FastAPI:
-    """It sends from a route of asyncio and from a plain one, and tells of its dead letters."""
+    """A web application that sends events from an async route and from a sync route."""
     application = FastAPI(lifespan=shop.doorstep.lifespan)
 
     @application.post("/orders")
@@ -459,7 +459,7 @@ async def test_what_is_sent_on_an_asyncio_connection_is_sent_when_it_is_awaited(
         box.assert_sent("order.paid", count=1)
 
 
-# -- what became of it -------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 async def test_what_was_delivered_stays_so_after_it_was_cleaned_away(shop: Shop) -> None:

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certificate(folder: Path, address: str = "127.0.0.1", name: str = "receiver.test") -> tuple[ssl.SSLContext, str]:
-    """A server context for that address and name, and the file by which it can be trusted."""
+    """A TLS server context for the address and name, and the path of the certificate to trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

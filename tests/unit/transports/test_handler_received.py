@@ -1,4 +1,4 @@
-"""What a handler is given, and what it can make of it."""
+"""The object that a handler receives: its fields, and how its payload is decoded."""
 
 from __future__ import annotations
 

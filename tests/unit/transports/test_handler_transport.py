@@ -1,4 +1,4 @@
-"""Python handlers: the same tries, deadlines and replies as over HTTP."""
+"""Python handlers have the same attempts, deadlines and replies as HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ async def test_plain_handlers_that_hang_block_neither_others_nor_the_event_loop(
         free.wait()
 
     async with handling(threads_max=4, hangs=hang, good=lambda _: "ok") as sending:
-        # Long enough for four threads to start on a busy machine: a handler that never started is not stuck.
+        # Long enough for four threads to start on a busy machine, since a handler that never started is not stuck.
         stuck = sending.start([a_transmission("hangs", timeout_seconds=0.5) for _ in range(4)])
         good = await sending.all([a_transmission("good", timeout_seconds=5) for _ in range(8)])
         assert [reply.body for reply in good] == [b"ok"] * 8  # served by the threads that replaced the stuck ones
@@ -215,7 +215,7 @@ async def test_plain_handlers_that_hang_block_neither_others_nor_the_event_loop(
         assert stuck_threads(sending) == 4
         free.set()
         while stuck_threads(sending):
-            await asyncio.sleep(0)  # they end as soon as their handlers return
+            await asyncio.sleep(0)  # the stuck threads end as soon as their handlers return
         assert len(sending.batches) <= 12
 
 
@@ -284,7 +284,7 @@ def stuck_threads(sending: Sending) -> int:
 
 
 class CarrierBusy(Transient):
-    """As people write them: with an `__init__` of its own, which does not call ours."""
+    """A typical user exception: its own `__init__` does not call ours."""
 
     def __init__(self, carrier: str) -> None:
         self.carrier = carrier
@@ -360,7 +360,7 @@ async def test_a_handler_that_hangs_uses_up_its_own_threads_and_none_of_its_neig
     transport = HandlerTransport(AnchoredClock(), handlers, threads_max=16, warn=warnings.append)
     sending = Sending(transport)
     assert (transport.slots("hangs"), transport.slots("good")) == (None, None)
-    for _ in range(6):  # an eighth are two; each time one more, as from a hand that is not empty yet
+    for _ in range(6):  # more than two, an eighth of the threads: the buffer may not be empty yet
         await sending.one(a_transmission("hangs", timeout_seconds=SHORT))
     assert stuck_threads(sending) == 2 and transport.slots("hangs") == 0
     assert transport.slots("good") is None
@@ -370,7 +370,7 @@ async def test_a_handler_that_hangs_uses_up_its_own_threads_and_none_of_its_neig
     assert warning.startswith("handler 'hangs' hangs in 2 threads and gets no more until one returns")
     waiting = sending.start([a_transmission("hangs", timeout_seconds=5)])
     free.set()
-    assert (await waiting[0]).body == b"late"  # one that waited is begun when a thread comes back
+    assert (await waiting[0]).body == b"late"  # a waiting attempt starts when a thread returns
     while stuck_threads(sending):
         await asyncio.sleep(0)
     assert transport.slots("hangs") is None

@@ -1,4 +1,4 @@
-"""Watching curl's sockets: what rests, what closes, and what the kernel would report for ever."""
+"""Watching curl's sockets: idle ones, closed ones, and those that the kernel would report forever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = type[EpollReadiness] | type[LoopReadiness]
 
 
 class Watch:
-    """A readiness of either kind, and what it has reported."""
+    """A readiness watcher of either kind, and the sockets that it reported."""
 
     def __init__(self, kind: Kind) -> None:
         self.reported: list[tuple[int, int]] = []
@@ -27,7 +27,7 @@ class Watch:
         self.reported.extend(ready)
 
     async def turns(self, count: int = 10) -> list[tuple[int, int]]:
-        """What is reported in some turns of the event loop."""
+        """The sockets reported during the next `count` turns of the event loop."""
         self.reported.clear()
         for _ in range(count):
             await asyncio.sleep(0)
@@ -69,7 +69,7 @@ async def test_a_new_socket_with_the_number_of_a_closed_one_is_watched(watch: Wa
     number = old.fileno()
     watch.readiness.watch(number, pycurl.POLL_IN)
     watch.readiness.forget(number)
-    os.dup2(new.detach(), number)  # closes the old one
+    os.dup2(new.detach(), number)  # closes the old socket
     watch.readiness.watch(number, pycurl.POLL_IN)
     new_peer.send(b"x")
     assert set(await watch.turns()) == {(number, pycurl.CSELECT_IN)}
@@ -95,7 +95,7 @@ async def test_a_closed_socket_that_another_process_holds_open_is_got_rid_of_and
 ) -> None:
     here, there = socket.socketpair()
     other, other_peer = socket.socketpair()
-    held = os.dup(here.fileno())  # as a forked process would
+    held = os.dup(here.fileno())  # as a forked process would hold it
     for end in (here, other):
         epoll_watch.readiness.watch(end.fileno(), pycurl.POLL_IN)
     epoll_watch.readiness.forget(here.fileno())

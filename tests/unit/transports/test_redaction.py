@@ -1,4 +1,4 @@
-"""Tracebacks and reasons of handlers keep nothing that the payload says."""
+"""Tracebacks and failure reasons of handlers contain no values from the payload."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ HOSTILE = {
 @each_case("kind", HOSTILE)
 @each_case("text", ["plain words", "a" * 20_000 + "b" * 2_000_000], ids=["short", "long"])
 def test_the_cost_of_masking_is_bounded(kind: str, text: str) -> None:
-    """Measured up to 0.3 s for the largest payload and the most hostile text; an ordinary one takes 0.3 ms."""
+    """Measured at up to 0.3 s for the largest payload and the most hostile text; an ordinary text takes 0.3 ms."""
     began = time.process_time()
     failure_of(ValueError(text), HOSTILE[kind])
     assert time.process_time() - began < 2.0

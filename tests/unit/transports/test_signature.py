@@ -1,4 +1,4 @@
-"""Signatures, checked by other people's code: the `standardwebhooks` package for v1, `cryptography` for v1a."""
+"""Signatures are checked with third-party code: the `standardwebhooks` package for v1, `cryptography` for v1a."""
 
 from __future__ import annotations
 

@@ -38,12 +38,13 @@ from doorstep.telemetry.facts import Telemetry
 
 KEPT_FOLDER = "doorstep-demo"
 _LOG_FILE = "doorstep.log"
-"""The log goes to a file, because the demo's many failures would fill the terminal."""
+"""The name of the log file. The log is written to a file, because the demo's many failures would fill the terminal."""
 _GRACE_SECONDS = 2.0
 
 
 def run_demo(output: Output, port: int | None, per_second: float, keep: bool) -> int:
-    """Run until a signal arrives. If `port` is None, use the default port, or a free one if the default is taken."""
+    """Run the demo until a signal arrives. If `port` is None, use the default port, or any free port if the default is
+    taken."""
     key = keys.new_key()
     with _data_folder(keep) as folder, open(folder / _LOG_FILE, "ab", buffering=0) as log:
         settings = _settings(folder, key)
@@ -72,7 +73,7 @@ def _settings(folder: Path, key: str) -> Settings:
 
 @contextmanager
 def _data_folder(keep: bool) -> Iterator[Path]:
-    """A temporary folder, or a permanent one with `keep`."""
+    """A temporary folder; with `keep`, a permanent one."""
     if keep:
         folder = Path(KEPT_FOLDER).absolute()
         folder.mkdir(exist_ok=True)

@@ -39,13 +39,13 @@ from doorstep.pipelines.pipeline import Pipeline
 
 _PAUSE_SECONDS = 12.0
 _WAITING_MIN = 3
-"""Bills are reviewed while more than this number are waiting at the gate."""
+"""The operators review bills only while more than this many are waiting at the gate."""
 _REJECTED_SHARE = 0.08
 _SILENCE_SECONDS = 240
 
 
 async def simulate_operators(doorstep: Doorstep, bills: Pipeline) -> None:
-    """Act until cancelled. An action that is currently not possible is skipped until its next turn."""
+    """Perform the actions in turn until cancelled. An action that is currently not possible is skipped."""
     operators = Operators(doorstep, bills, await ensure_keys(doorstep))
     for action in cycle(operators.actions()):
         await asyncio.sleep(_PAUSE_SECONDS * random.uniform(0.7, 1.3))
@@ -114,14 +114,14 @@ class Operators:
     # -- batches and bills ---------------------------------------------------------------------------------
 
     async def _resubmit(self) -> None:
-        """Resubmit a failed batch, but none with invalid numbers, which would fail again."""
+        """Resubmit a failed batch. Batches with invalid numbers are not resubmitted, because they would fail again."""
         for batch in (await self._doorstep.batches.list(BatchStatus.FAILED)).items:
             if batch.error_code != Code.INVALID_FORMAT:
                 await self._doorstep.batches.resubmit(batch.batch_id, self._operator, "The carrier is back.")
                 return
 
     async def _clear_bills(self) -> None:
-        """Retry or delete the oldest rejected bill, unless it is the only one."""
+        """Retry or delete the oldest rejected bill, unless it is the only rejected bill."""
         for bill in (await self._bills.list(self._bills.plan.dead)).items[1:][-1:]:
             if bill.data["scan"] == BLANK or "order" in bill.data:
                 await self._bills.delete(bill.entity_id, self._operator, "There is nothing to pay.")

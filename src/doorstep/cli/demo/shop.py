@@ -1,4 +1,4 @@
-"""The shop of the demo: the systems that it delivers to, their behaviour, and its traffic.
+"""The demo's sample shop: the systems that events are delivered to, how they behave, and the traffic.
 
 There is one receiver for each typical kind of behaviour. Retry delays are short enough to watch.
 """
@@ -130,7 +130,8 @@ class Actors(NamedTuple):
 
 
 async def create_samples(doorstep: Doorstep, url_of: Callable[[Sample], str], receivers: str) -> None:
-    """Create keys, endpoints and channels. Those of an earlier demo are updated to the receivers' new addresses."""
+    """Create keys, endpoints and channels. If an earlier demo has already created them, update the receivers'
+    addresses."""
     admin = (await ensure_keys(doorstep)).admin
     for sample in SAMPLES:
         await _endpoint(doorstep, sample, url_of(sample), admin)
@@ -194,7 +195,7 @@ _CUSTOMERS = ("Amara Osei", "Bela Novak", "Chiara Riva", "Daniel Okafor", "Emi S
 
 
 async def send_events(doorstep: Doorstep, per_second: float) -> None:
-    """Send some events of each type at once, then a steady stream until cancelled. Rejected events are dropped."""
+    """Send a burst with some events of each type, then a steady stream until cancelled. Rejected events are dropped."""
     first = list(_WEIGHTS) * _FIRST_OF_EACH_TYPE
     for number in count(40_000):
         event_type = first.pop() if first else random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
@@ -263,7 +264,7 @@ async def _submit(batch: Received) -> dict[str, object]:
 GATE = "to_approve"
 SMUDGED, BLANK = "smudged", "blank"
 _STACK = 5
-"""The number of bills that are scanned at a time."""
+"""The number of bills in one scanned stack."""
 _SCAN_PAUSE_SECONDS = 70.0
 _SMUDGED_EVERY, _BLANK_EVERY = 5, 30
 _SMUDGED_SHARE, _UNKNOWN_SHARE = 0.5, 0.25
@@ -272,7 +273,7 @@ _SUPPLIERS = ("Kyoto Leaf", "Harbour Ceramics", "Mill & Sons", "North Cartons", 
 
 
 def bill_pipeline() -> Pipeline:
-    """A pipeline that reads and matches one bill at a time, so that a stack of bills takes a while."""
+    """A pipeline that reads and matches one bill at a time, so that visitors can watch a stack of bills progress."""
     pipeline = Pipeline(
         "bill",
         first="scanned",

@@ -24,7 +24,7 @@ from doorstep.operations.channels import ChannelForm, ChannelView, failed_at
 RULE_PAGES = Pages("/alerts/rules")
 RULE_NAMES = [(rule, texts.name) for rule, texts in RULES.items()]
 _LARGEST = 10**15
-"""The form only parses numbers; the alert service checks their bounds."""
+"""The largest number that the form accepts. The form only parses numbers; the alert service checks their bounds."""
 _SPANS = ("window_seconds", "cooldown_seconds")
 
 
@@ -41,8 +41,8 @@ async def _endpoint_names(request: PageRequest, items: Iterable[AlertRule | Sile
 
 
 async def _rule_form(request: PageRequest, error: FormError | None) -> Response:
-    """The form for a rule of one endpoint or of all endpoints. For an endpoint without its own rule, it starts with the
-    values of the general rule."""
+    """The form for a rule, either for one endpoint or for all endpoints. For an endpoint without its own rule, the form
+    starts with the values of the general rule."""
     rule, endpoint_id = _rule_and_endpoint(request.sent)
     current, name = await _current(request, rule, endpoint_id), None
     if endpoint_id is not None:
@@ -69,7 +69,7 @@ async def edit_rule(request: PageRequest) -> Response:
     changes = _changes(request.form, current)
     if not changes and (endpoint_id is None or current.endpoint_id is not None):
         return request.done("Nothing was changed.", RULE_PAGES.path)
-    changes = changes or {"enabled": current.enabled}  # the endpoint gets its own rule, equal to the general one
+    changes = changes or {"enabled": current.enabled}  # the endpoint gets its own rule, equal to the general rule
     await request.components.alerts.set_rule(request.org_id, rule, endpoint_id, changes, request.actor)
     return request.done(f"{RULES[rule].name}: saved.", RULE_PAGES.path)
 
@@ -103,7 +103,7 @@ def _rule_and_endpoint(fields: Fields) -> tuple[Rule, UUID | None]:
 
 
 async def _current(request: PageRequest, rule: Rule, endpoint_id: UUID | None) -> AlertRule:
-    """The rule that applies now: the endpoint's own, else the general one."""
+    """The rule that applies now: the endpoint's own rule if there is one, otherwise the general rule."""
     found = [one for one in await request.components.alerts.rules(request.org_id) if one.rule is rule]
     own = (one for one in found if one.endpoint_id == endpoint_id)
     return next(own, found[0])
@@ -140,14 +140,15 @@ def _value(form: Fields, name: str, rule: Rule) -> float | int | None:
 
 SILENCE_PAGES = Pages("/alerts/silences")
 SPANS = {"1h": 3_600, "4h": 14_400, "1d": 86_400, "7d": 604_800}
-"""The durations to choose from, in seconds. For any other duration the user enters the end."""
+"""The durations to choose from, in seconds. For any other duration, the user enters the time at which the silence
+ends."""
 _SPAN_NAMES = {"1h": "1 hour", "4h": "4 hours", "1d": "1 day", "7d": "7 days"}
 _ORDER = {"silent": 0, "planned": 1, "ended": 2}
 
 
 @SILENCE_PAGES.get()
 async def show_silences(request: PageRequest) -> Response:
-    """Active silences first, then planned ones, then those that ended recently."""
+    """Shows active silences first, then planned silences, then silences that ended recently."""
     now, found = request.now, await request.components.alerts.silences(request.org_id)
     rows = sorted(((state_of(one, now), one) for one in found), key=lambda row: (_ORDER[row[0]], row[1].until_at))
     names = await _endpoint_names(request, found)
@@ -197,7 +198,7 @@ def state_of(silence: Silence, now: Instant) -> str:
 
 
 def _until(form: Fields, begin: Instant) -> Instant:
-    """The entered end; without one, `begin` plus the chosen duration."""
+    """The end that the user entered; if the user entered none, `begin` plus the chosen duration."""
     end = form.moment("until_at")
     return begin + seconds(form.option("span", SPANS) or SPANS["1h"]) if end is None else end
 
@@ -239,7 +240,7 @@ async def _channel_form(request: PageRequest, error: FormError | None) -> Respon
 
 @CHANNEL_PAGES.form("/new", _channel_form, shows=(InvalidInput, Conflict))
 async def create_channel(request: PageRequest) -> Response:
-    """The secret of a webhook is shown only in this response."""
+    """Create a channel. The signing secret of a webhook is shown only in this response."""
     channels = request.components.channels
     channel, secret = await channels.create(_described(request.form), request.org_id, request.actor)
     if channel.means is not ChannelKind.WEBHOOK:
@@ -272,14 +273,14 @@ async def delete_channel(request: PageRequest) -> Response:
 
 
 def test_result(view: ChannelView) -> tuple[str, Delivery] | None:
-    """The badge that shows the result of the newest test, and the delivery of its message; None without a test."""
+    """The newest test: the badge for its result, and the delivery of the test message. None if there was no test."""
     if view.last_test is None or view.test_result is None:
         return None
     return ("pending" if view.test_result == "waiting" else view.test_result), view.last_test
 
 
 def _receives(channel: Channel, endpoints: Iterable[str]) -> list[str]:
-    """The alerts that a channel is notified of, in words."""
+    """Describes in words which alerts are sent to a channel."""
     rules = ", ".join(RULES[rule].name.lower() for rule in channel.rules) or "all rules"
     names = ", ".join(endpoints) or "all endpoints"
     return [rules, names, *([] if channel.recoveries else ["no recoveries"])]

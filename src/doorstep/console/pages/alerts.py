@@ -1,4 +1,5 @@
-"""Alerts: open and ended ones, the channels they notify, who acknowledged them, and their texts."""
+"""The page of open and ended alerts, with the channels that are notified and the users who acknowledged the alerts.
+Also the texts that describe alerts."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from doorstep.policy.alert_messages import link_to, percent, percent_as_set, tit
 PAGES = Pages("/alerts")
 _LIMIT = 50
 _READS_MAX = 5
-"""How many reads may be needed to fill one page. Each read examines only a bounded part of the list."""
+"""The maximum number of reads to fill one page. Each read examines only a bounded part of the list."""
 _STATES = {"open": "open", "ended": "ended"}
 
 
@@ -38,7 +39,8 @@ class Row(NamedTuple):
 
 @PAGES.get()
 async def show(request: PageRequest) -> Response:
-    """Open alerts first, ended ones below. Only the last list on the page has further pages."""
+    """Shows the open alerts, with the ended alerts below them. If both lists are shown, only the ended alerts can be
+    paged through."""
     query, cursor = request.query, request.query.text("cursor")
     state = query.option("state", _STATES)
     kinds = (state,) if state else tuple(_STATES)
@@ -60,7 +62,8 @@ async def show(request: PageRequest) -> Response:
 
 
 async def _page(request: PageRequest, filter: AlertFilter, kind: str, cursor: str | None) -> Page[Alert]:
-    """A full page, if there are enough alerts. A page from the store may be short although more alerts follow."""
+    """A full page, if there are enough alerts. A page from the store may be short even though more alerts follow, so
+    this function may read several."""
     filter, found = replace(filter, is_open=kind == "open"), list[Alert]()
     for _ in range(_READS_MAX):
         page = await request.components.alerts.alerts(request.org_id, filter, cursor, _LIMIT - len(found))
@@ -123,9 +126,9 @@ def _rows(request: PageRequest, alerts: Sequence[Alert], config: Sequence[AlertC
 class RuleTexts(NamedTuple):
     name: str
     fires: str
-    """When it fires, as the end of a sentence; `{}` stands for its threshold."""
+    """The end of a sentence that says when the rule fires; `{}` stands for the threshold."""
     threshold: str = ""
-    """The label of the input for its threshold."""
+    """The label of the input for the rule's threshold."""
 
 
 RULES: dict[Rule, RuleTexts] = {
@@ -137,7 +140,7 @@ RULES: dict[Rule, RuleTexts] = {
     Rule.CIRCUIT_OPENED: RuleTexts(
         "Circuit opened", "an endpoint failed too often in a row, and its deliveries are held"
     ),
-    Rule.ENDPOINT_DISABLED: RuleTexts("Endpoint disabled", "an endpoint asked to be disabled, or failed for days"),
+    Rule.ENDPOINT_DISABLED: RuleTexts("Endpoint disabled", "an endpoint is disabled: it is gone or failed for days"),
     Rule.OLDEST_DUE: RuleTexts("Oldest due", "a delivery that is not held is overdue by more than {}", "Overdue by"),
 }
 ENDINGS: dict[Ending, str] = {
@@ -170,7 +173,7 @@ def threshold(rule: Rule, value: float | None) -> str:
 
 
 def fires(rule: AlertRule) -> str:
-    """When a rule fires: `more than 5% of the finished deliveries … within 15 min, and at least 20 finished`."""
+    """Says when a rule fires: `more than 5% of the finished deliveries … within 15 min, and at least 20 finished`."""
     text = RULES[rule.rule].fires.format(threshold(rule.rule, rule.threshold))
     if rule.rule is not Rule.FAILURE_RATE:
         return text

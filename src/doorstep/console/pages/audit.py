@@ -39,8 +39,8 @@ async def show(request: PageRequest) -> Response:
 async def _prefixes_of(request: PageRequest, name: str | None) -> list[str]:
     """The prefixes of the keys with this name, newest first. Users know names, but the log stores prefixes.
 
-    A link from an entry marks its actor as `literal`. It is then not looked up as a key's name, because a key may have
-    the same name as an actor that is not a key.
+    Links to the entries of one actor also set the parameter `literal` to that actor. The actor is then not looked up as
+    the name of a key, because a key may have the same name as an actor that is not a key.
     """
     if name is None or name == request.query.text("literal"):
         return []
@@ -83,7 +83,8 @@ def linked(text: str) -> list[str | Subject]:
 
 
 def _kinds(entry: AuditEntry) -> Iterator[tuple[str, str]]:
-    """Each subject with its kind. An action's name starts with the kind, except for actions on deliveries."""
+    """Each subject with its kind. The name of an action starts with the kind of its subjects, except for actions on
+    deliveries."""
     kind = "delivery" if entry.action in set(ActionKind) else entry.action.partition(".")[0]
     for position, subject in enumerate(entry.subjects):
         yield "endpoint" if entry.action == _REPLAY and position else kind, subject
@@ -115,7 +116,7 @@ _SCREENS = {
     "event": "events",
     "delivery": "deliveries",
 }
-"""The screen of each kind of item that has one."""
+"""The screen for each kind of item that has a screen."""
 
 
 def place_of_kind(kind: str, name: str) -> str | None:

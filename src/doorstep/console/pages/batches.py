@@ -1,4 +1,4 @@
-"""Batches: their status, the response to each submission, and resubmission."""
+"""Batches: the status of each batch, the response to each submission, and resubmission."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGES = Pages("/batches")
 _LIMIT = 50
 _RESUBMIT = Confirmation(
     "Resubmit",
-    "It is submitted again at once, with its retry count reset. The log of the earlier submissions is kept.",
+    "It is submitted again immediately, with its retry count reset. The log of the earlier submissions is kept.",
     final=False,
 )
 

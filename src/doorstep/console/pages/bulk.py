@@ -18,13 +18,13 @@ _LIMIT = 50
 _CANCEL = Confirmation("Cancel it", "It stops and cannot be resumed. What is done stays done.")
 _FAILURES = 25
 _IMPLIED = frozenset({"archived_before", "waiting"})
-"""Filter fields that every operation sets itself and that are therefore not shown."""
+"""Filter fields that every operation sets automatically. They are not shown, because users did not choose them."""
 _LISTS: dict[str, tuple[str, RetryQueueFilter | DeadLetterFilter | EventFilter]] = {
     "letters": ("dead letters", DeadLetterFilter()),
     "queue": ("waiting deliveries", RetryQueueFilter()),
     "events": ("events", EventFilter()),
 }
-"""The filters of a selection: the items that each selects, and its default."""
+"""For each kind of filter that a selection can have: what it selects, and a filter with default values."""
 
 
 @PAGES.get()

@@ -32,7 +32,7 @@ _QUESTIONS = {
     ActionKind.SKIP: Confirmation("Skip", "It becomes a dead letter, and is not retried unless you retry it there."),
     ActionKind.CANCEL: Confirmation("Cancel", "It is cancelled and never sent."),
     ActionKind.RESOLVE: Confirmation(
-        "Mark as resolved", "It needs no delivery any more, and leaves the dead letters.", final=False
+        "Mark as resolved", "It no longer needs delivery, and leaves the dead letters.", final=False
     ),
     ActionKind.DELETE: Confirmation("Delete", "The dead letter leaves every list. Its attempt log is kept."),
 }
@@ -56,8 +56,8 @@ async def attempt(request: PageRequest) -> Response:
 
 @PAGES.get("/attempts/{number}/body")
 async def body(request: PageRequest) -> Response:
-    """The body as it was sent, in its envelope. The curl command reads it from a file with the name of this
-    download."""
+    """Downloads the body as it was sent, in its envelope. The curl command reads the body from a file with the same
+    name as this download."""
     delivery, event = await _delivery_and_event(request)
     for one in await _attempts_numbered(request, delivery, event):
         if one.body is not None and one.attempt.was_sent:
@@ -109,7 +109,7 @@ def _kind(request: PageRequest) -> ActionKind:
 
 
 async def _delivery_and_event(request: PageRequest) -> tuple[Delivery, Event | None]:
-    """The event is None if it was deleted."""
+    """The delivery and its event. The event is None if it was deleted."""
     delivery = await request.reader.delivery(request.org_id, request.id("delivery_id"))
     view = await kept_event(request, delivery.event_id)
     return delivery, view.event if view else None
@@ -131,13 +131,13 @@ class DeliveryDetails(NamedTuple):
     endpoint: Endpoint
     held: str | None
     attempts: list[ShownAttempt]
-    """The newest ATTEMPTS_SHOWN, newest first."""
+    """The latest attempts, at most ATTEMPTS_SHOWN of them, newest first."""
     older_attempts: int
-    """How many older attempts are not shown."""
+    """The number of older attempts, which are not shown."""
     history: list[HistoryEntry]
     timeline: Timeline
     actions: frozenset[ActionKind]
-    """The actions that its state allows."""
+    """The actions that the state of the delivery allows."""
 
     @property
     def phase_keys(self) -> list[Key]:
@@ -147,7 +147,7 @@ class DeliveryDetails(NamedTuple):
 async def details_of_all(
     request: PageRequest, deliveries: Sequence[Delivery], event: Event | None
 ) -> list[DeliveryDetails]:
-    """`event` is None if it was deleted; its deliveries can still be shown."""
+    """The details of these deliveries. `event` is None if the event was deleted; its deliveries can still be shown."""
     described = await request.reader.described(request.org_id, deliveries)
     return await asyncio.gather(*(_details(request, one, event) for one in described))
 
@@ -179,8 +179,8 @@ async def _details(request: PageRequest, one: Described, event: Event | None) ->
 
 
 async def _attempts_numbered(request: PageRequest, delivery: Delivery, event: Event | None) -> list[ShownAttempt]:
-    """The attempts with the number in the path. There may be two, because a late attempt has the same number as its
-    successor."""
+    """The attempts with the number that is given in the path. There may be two of them, because a late attempt has the
+    same number as its successor."""
     endpoint = await request.reader.endpoint(request.org_id, delivery.endpoint_id)
     log = await _log_of(request, delivery, endpoint, event)
     found = log.sending.shown([one for one in log.attempts if str(one.number) == request.text("number")])
@@ -197,7 +197,7 @@ class _Log(NamedTuple):
     attempts: list[Attempt]
     history: list[HistoryEntry]
     endpoint_actions: Sequence[AuditEntry]
-    """The newest actions on its endpoint, newest first."""
+    """The newest actions on the delivery's endpoint, newest first."""
     sending: Sending
 
 
@@ -206,7 +206,7 @@ async def _log_of(request: PageRequest, delivery: Delivery, endpoint: Endpoint, 
     attempts = await reader.attempts(org_id, delivery.delivery_id)
     history = await reader.history(org_id, delivery.delivery_id)
     actions: Sequence[AuditEntry] = ()
-    if endpoint.updated_at > delivery.created_at:  # actions from before the delivery do not matter
+    if endpoint.updated_at > delivery.created_at:  # actions on the endpoint before this time do not affect the delivery
         page = await reader.audit(org_id, None, None, None, _ENDPOINT_ACTIONS_MAX, [endpoint.endpoint_id])
         actions = page.items
     return _Log(attempts, history, actions, await sending_of(request, delivery, endpoint, event, history, actions))
@@ -215,7 +215,7 @@ async def _log_of(request: PageRequest, delivery: Delivery, endpoint: Endpoint, 
 async def _timeline(request: PageRequest, life: Life, edge: Edge, shown: Sequence[Attempt]) -> Timeline:
     delivery, now = life.delivery, request.now
     waits = waits_of(life, now)
-    if any(wait.kind != PLANNED for wait in waits):  # only then can the circuit have held it
+    if any(wait.kind != PLANNED for wait in waits):  # only then can the circuit have held the delivery
         changes = await request.reader.circuit_history(request.org_id, delivery.endpoint_id, _CIRCUIT_CHANGES_MAX)
         waits = waits_of(life._replace(circuit_changes=changes), now)
     running = delivery.claimed_at if delivery.state is DeliveryState.IN_PROGRESS else None

@@ -40,11 +40,11 @@ PAGES = Pages("/endpoints/{endpoint_id}")
 FORM_PAGES = Pages("/endpoints")
 _RANGE = "24h"
 _SOME = 5
-"""How many rows of the retry queue and of the dead letters are shown. The page links to the full lists."""
+"""The number of rows shown from the retry queue and from the dead letters. The page links to the full lists."""
 _CHANGES = 12
-_OVERLAPS = {"0": "at once", "3600": "after 1 hour", "86400": "after 1 day", "604800": "after 7 days",
+_OVERLAPS = {"0": "immediately", "3600": "after 1 hour", "86400": "after 1 day", "604800": "after 7 days",
              "2592000": "after 30 days"}  # fmt: skip
-"""The options for how many seconds the old secret keeps signing."""
+"""The choices, in seconds, for how long requests are still signed with the old secret after a rotation."""
 
 
 @PAGES.get()
@@ -84,7 +84,7 @@ async def show(request: PageRequest) -> Response:
 
 
 def _settings(request: PageRequest, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
-    """The endpoint's other settings. Where none was set, the default that applies is shown."""
+    """The endpoint's other settings. If a setting has no value, the default that applies is shown."""
     for one in INPUTS:
         if one.shown and (text := getattr(endpoint, one.name)):
             yield one.label, text
@@ -97,7 +97,7 @@ def _settings(request: PageRequest, endpoint: Endpoint) -> Iterator[tuple[str, s
     yield "Headers", ", ".join(unseal_headers(endpoint, request.components.sealer)) or "none"
     if endpoint.retry_on:
         errors = "all permanent errors" if "*" in endpoint.retry_on else ", ".join(endpoint.retry_on)
-        yield "Retries anyway on", errors
+        yield "Also retries", errors
     if endpoint.give_up_on:
         yield "Never retries on", ", ".join(endpoint.give_up_on)
     if endpoint.code_map:
@@ -213,8 +213,9 @@ async def resume(request: PageRequest) -> Response:
 
 
 def _backlog_choice(form: Fields) -> tuple[float | None, Instant | None]:
-    """How to deliver the backlog: the rate, or the time before which deliveries are skipped; both are None to deliver
-    all at once. A value for an option that is not chosen is an error, because the user probably meant to choose it."""
+    """How to deliver the backlog: the rate, or the time before which deliveries are skipped. Both are None to deliver
+    everything without a limit. A value for an option that is not chosen is an error, because the user probably meant to
+    choose that option."""
     way = form.text("way") or "all"
     if way not in ("all", "rate", "skip"):
         raise InvalidInput("way", "must be one of all, rate, skip")
@@ -271,7 +272,7 @@ async def rotate(request: PageRequest) -> Response:
 def _secret_page(
     request: PageRequest, endpoint: Endpoint, verifier: str, old_expires_at: Instant | None = None
 ) -> Response:
-    """The secret or public key with which the endpoint's receiver verifies signatures."""
+    """The shared secret, or the public key, with which the endpoint's receiver verifies signatures."""
     return request.page(
         "endpoint_secret.html",
         secret=verifier,
@@ -304,8 +305,8 @@ async def delete(request: PageRequest) -> Response:
 
 
 async def _replay_form(request: PageRequest, error: FormError | None) -> Response:
-    """Ask for a time range if there is none or the user wants to change it. Otherwise count the events in the range,
-    and fix the range, so that exactly the counted events are replayed."""
+    """Ask for a time range if there is none, or if the user wants to change it. Otherwise, count the events in the
+    range and fix its ends, so that exactly the counted events are replayed."""
     entered = request.sent
     if not request.is_post and (entered.flag("change") or not entered.flag("created_from")):
         return await _range_form(request, entered)

@@ -1,4 +1,4 @@
-"""The endpoints with their health: all of them, those with problems, or those with a backlog."""
+"""The list of endpoints with their health: all endpoints, those with problems, or those with a backlog."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from doorstep.policy.reports import WINDOWS, success_rate, time_to_delivery
 PAGES = Pages("/endpoints")
 _LIMIT = 50
 _LOOKED_AT_MAX = 500
-"""How many endpoints are examined for one page of a filtered list. A page may therefore be short although more
-follow."""
+"""The maximum number of endpoints examined for one page of a filtered list. When this limit is reached, the page may be
+short even though more matches follow."""
 _HOURS = 24
 
 
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
     health: Health
     trend: list[Figures]
-    """The figures of each hour."""
+    """The endpoint's figures for each hour, such as the number of attempts."""
     trouble: Trouble
 
     @property
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
     @property
     def failed(self) -> list[int]:
-        """Failed attempts, retried or not."""
+        """The number of failed attempts in each hour, retried or not."""
         return [hour.retried + hour.died for hour in self.trend]
 
 
@@ -89,14 +89,14 @@ async def _found(request: PageRequest) -> tuple[Page[Endpoint], bool]:
 
 
 def _page(request: PageRequest, placed: Sequence[tuple[Place, Endpoint]], keys: int) -> Page[Endpoint]:
-    """The matching endpoints after the cursor, from a list that is sorted in memory."""
+    """The page of matching endpoints that starts after the cursor. The list is sorted in memory."""
     matches = _matcher(request)
     return page_of_sorted([one for one in placed if matches(one[1])], keys, request.query.text("cursor"), _LIMIT)
 
 
 async def _walked(request: PageRequest) -> Page[Endpoint]:
-    """A page from the store, which filters only by state. This function filters by name, among at most _LOOKED_AT_MAX
-    endpoints."""
+    """A page of endpoints from the store. The store can filter only by state, so this function does the filtering by
+    name. It examines at most _LOOKED_AT_MAX endpoints."""
     matches, cursor, found, looked_at = _matcher(request), request.query.text("cursor"), list[Endpoint](), 0
     while looked_at < _LOOKED_AT_MAX and len(found) < _LIMIT:
         page = await request.reader.endpoints(request.org_id, _state(request), cursor, _LIMIT)
@@ -124,7 +124,7 @@ def _state(request: PageRequest) -> EndpointState | None:
 
 
 def host_of(endpoint: Endpoint) -> str:
-    """The endpoint's host. Without a URL, a description of its destination."""
+    """The endpoint's host, or a description of its destination if it has no URL."""
     if endpoint.url is None:
         return endpoint.destination.description
     try:
@@ -136,13 +136,13 @@ def host_of(endpoint: Endpoint) -> str:
 # -- which endpoints need attention ------------------------------------------------------------------------
 
 LATELY = WINDOWS["24h"]
-"""The time range that health is measured over."""
+"""The time range over which the health of endpoints is measured."""
 JUDGED_MAX = 200
-"""How many endpoints are examined: first those that are disabled or have an open circuit, then those with the latest
-dead letters."""
+"""The maximum number of endpoints examined for problems. Endpoints that are disabled or have an open circuit are
+examined first, then those with the latest dead letters."""
 _FAILING_BELOW = 0.95
-"""The success rate below which an endpoint counts as failing. The built-in alert rule has the same limit: more than 5 %
-failed permanently."""
+"""The success rate below which an endpoint counts as failing. The built-in alert rule `failure_rate` has the same
+limit: more than 5 % of the deliveries failed permanently."""
 _RANK = {"disabled": 0, "open": 1, "half_open": 2, "failing": 3, "": 4}
 
 
@@ -162,14 +162,15 @@ class Unhealthy(NamedTuple):
 
 
 async def unhealthy(request: PageRequest) -> Unhealthy:
-    """The store selects the candidates, so that not every endpoint needs to be read."""
+    """Finds the endpoints that need attention. The store selects the candidates, so that this function need not read
+    every endpoint."""
     judged = await request.components.reporter.unhealthy(request.org_id, LATELY, JUDGED_MAX)
     found = [one for one in judged if trouble_of(one).kind]
     return Unhealthy(sorted(found, key=by_trouble), complete=len(judged) < JUDGED_MAX)
 
 
 def by_trouble(health: Health) -> tuple[int, int]:
-    """The sort key of an endpoint: the rank of its trouble, then its creation."""
+    """A sort key: endpoints are sorted by the rank of their trouble, then by the time they were created."""
     return _RANK[trouble_of(health).kind], health.endpoint.endpoint_id.int
 
 
@@ -179,8 +180,9 @@ def is_losing(recent: Figures) -> bool:
 
 
 def trouble_of(health: Health) -> Trouble:
-    """An endpoint is in trouble if it is disabled, its circuit is not closed, or it is failing. A pause does not count,
-    because it is deliberate. Nor do a few failures, because they are retried."""
+    """The worst problem of an endpoint. An endpoint is in trouble if it is disabled, its circuit is not closed, or it
+    is failing. A pause does not count, because it is deliberate. A few failures do not count either, because they are
+    retried."""
     endpoint, circuit, recent = health.endpoint, health.circuit, health.recent
     in_a_row = f"{plural(circuit.failures, 'failure')} in a row"
     if endpoint.state is EndpointState.DISABLED:

@@ -79,8 +79,8 @@ async def send(request: PageRequest) -> Response:
 
 
 def _idempotency_key(request: PageRequest) -> str:
-    """A form that is submitted twice with the same content creates one event. With different content it creates another
-    event."""
+    """The idempotency key for a submitted form. If a user submits the form twice with the same content, only one event
+    is created; with different content, two."""
     content = request.form.without("csrf", "back")
     return str(uuid5(one_time_id(request), content.where()))
 
@@ -89,13 +89,14 @@ def _idempotency_key(request: PageRequest) -> str:
 
 PAGES = Pages("/events/{event_id}")
 DETAILED_MAX = 10
-"""How many deliveries are shown in full. If there are more, undelivered ones come first."""
+"""The maximum number of deliveries that are shown in full. If there are more, those that are not yet done come
+first."""
 _OTHERS_MAX = 500
 _NOT_SENT_MAX = 100
 _AUDIT_MAX = 50
 _TEXT_CHARACTERS_MAX = 64 * 1024
 """A longer payload is truncated on the page; the download is complete."""
-_RETRY = Confirmation("Retry", "Waiting deliveries are due at once, dead letters in a few seconds.", final=False)
+_RETRY = Confirmation("Retry", "Waiting deliveries are due immediately, dead letters in a few seconds.", final=False)
 _CANCEL = Confirmation("Cancel", "Waiting deliveries are cancelled and never sent.")
 
 
@@ -187,7 +188,7 @@ async def replay(request: PageRequest) -> Response:
 
 
 async def _counted_question(request: PageRequest, kind: ActionKind, question: Confirmation) -> tuple[str, Confirmation]:
-    """The title says how many deliveries are in a state that allows the action."""
+    """A question whose title contains the number of deliveries in a state that allows the action."""
     event = await _event(request)
     count = plural((await _possible(request))[kind], "delivery", "deliveries")
     return f"{question.action} {count} of {event.event_type}?", question
@@ -223,7 +224,7 @@ def _divided(deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]
 
 
 def _actions(view: EventView | None, deliveries: list[Delivery]) -> frozenset[str]:
-    """The possible actions on the event as a whole."""
+    """The actions that are possible on the event as a whole."""
     if view is None or view.in_outbox:
         return frozenset()
     possible = _counted(deliveries)
@@ -244,7 +245,7 @@ class NotSent(NamedTuple):
 
 
 def _not_sent(request: PageRequest, event: Event, deliveries: list[Delivery]) -> list[NotSent]:
-    """The first _NOT_SENT_MAX endpoints, by name, that did not get the event, each with the reason."""
+    """The endpoints that did not get the event, each with the reason, sorted by name; at most _NOT_SENT_MAX."""
     got = {one.endpoint_id for one in deliveries}
     endpoints = (one for one in request.components.directory.endpoints if one.org_id == event.org_id)
     found = [NotSent(one, why_not_sent(one, event)) for one in endpoints if one.endpoint_id not in got]

@@ -82,7 +82,7 @@ bulk_confirmed(QUEUE_PAGES, "/skip", _SKIP, of_queue)
 
 @PAGES.get()
 async def show(request: PageRequest) -> Response:
-    """The list of causes. If the filter names a cause, the dead letters of that cause."""
+    """Shows the list of causes, or, if the filter names a cause, the dead letters with that cause."""
     filter = letters_of(request.query)
     if filter.cause is not None:
         return await _show_letters(request, filter)
@@ -101,7 +101,7 @@ async def show(request: PageRequest) -> Response:
 
 @PAGES.get("/letters")
 async def show_letters(request: PageRequest) -> Response:
-    """The dead letters one by one, not grouped by cause."""
+    """Shows the dead letters one by one, not grouped by cause."""
     return await _show_letters(request, letters_of(request.query))
 
 
@@ -141,7 +141,8 @@ async def _cause(request: PageRequest, filter: DeadLetterFilter) -> DescribedCau
 
 
 async def _cause_choices(request: PageRequest, filter: DeadLetterFilter) -> list[tuple[str, str]]:
-    """The causes that the filter offers, regardless of its other fields: the first _CHOICES_MAX, and the chosen one."""
+    """The causes that the filter offers: the first _CHOICES_MAX causes, and the chosen cause. The other fields of the
+    filter do not affect them."""
     everything = DeadLetterFilter(archived=filter.archived)
     page = await request.reader.cause_groups(request.org_id, everything, None, _CHOICES_MAX)
     names = await request.reader.endpoint_names(request.org_id, (one.endpoint_id for one in page.items))
@@ -153,15 +154,15 @@ async def _cause_choices(request: PageRequest, filter: DeadLetterFilter) -> list
 
 
 async def _operations(request: PageRequest) -> list[Bulk]:
-    """Bulk operations on dead letters that have not finished or have just finished."""
+    """The bulk operations on dead letters that are still running or finished recently."""
     newest = await request.components.bulk.list(request.org_id, None, _OPERATIONS)
     since = request.now - _SHOWN_AFTER_END
     return [one for one in newest.items if _is_on_letters(one) and (one.finished_at is None or one.finished_at > since)]
 
 
 def _is_on_letters(bulk: Bulk) -> bool:
-    """Whether an operation acts on dead letters. Ticked rows may also come from the retry queue; showing their
-    operation here does no harm."""
+    """Whether an operation acts on dead letters. An operation on ticked rows may also have started in the retry queue;
+    showing it here does no harm."""
     ticked = bulk.selection.delivery_ids is not None and bulk.kind is not BulkKind.SKIP
     return ticked or bulk.selection.letters is not None
 
@@ -196,7 +197,8 @@ bulk_confirmed(PAGES, "/delete", _DELETE, of_letters)
 # -- editing the payload -----------------------------------------------------------------------------------
 
 _COMPARED_LINES_MAX = 2_000
-"""The time for a comparison grows with the square of the number of lines. 2,000 lines take up to a second."""
+"""The maximum number of lines to compare. The time grows with the square of this number: 2,000 lines take up to a
+second."""
 _CHANGED = Conflict(
     "the payload was changed since you opened this page; the difference to yours is below. Retry again to send yours"
 )
@@ -251,8 +253,8 @@ def _edit_form(
     difference: Difference | None = None,
     error: FormError | None = None,
 ) -> Response:
-    """The form contains a digest of the payload that it shows, so that a user does not overwrite another user's
-    edit."""
+    """The form to edit a payload. It contains a digest of the payload that it shows. With this digest, `edit` detects
+    that another user has edited the payload in the meantime."""
     return request.form_page(
         "dead_letters_edit.html", error, letter=letter, made_of=digest(current), text=text, difference=difference
     )
@@ -272,14 +274,15 @@ def digest(payload: bytes) -> str:
 
 
 def checked(text: str) -> bytes:
-    """The payload to send. Invalid JSON is reported before a wrong size, because it cannot be compacted."""
+    """The payload to send. Invalid JSON is reported before a wrong size, because the size is that of the compacted
+    JSON."""
     payload = compact(text)
     check_payload(payload, len(payload))
     return payload
 
 
 def compact(text: str) -> bytes:
-    """The JSON without the whitespace of its layout. Invalid JSON is returned as it is; the next check rejects it."""
+    """The JSON without whitespace between its values. Invalid JSON is returned unchanged; the next check rejects it."""
     try:
         return msgspec.json.format(text.encode(), indent=-1)
     except (msgspec.DecodeError, RecursionError):
@@ -298,12 +301,13 @@ def compared(before: str, after: str) -> Difference:
 
 _EXPORT_PAGE = 200
 _EXPORT_PAGE_WITH_PAYLOADS = 20
-"""Smaller pages, because a payload may have a quarter of a megabyte."""
+"""The page size of an export with payloads. It is smaller than without payloads, because a payload may be as large as
+256 KiB by default."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""A spreadsheet treats text that starts with one of these characters as a formula."""
+"""A spreadsheet treats the text of a cell as a formula if it starts with one of these characters."""
 
 ExportRows = list[dict[str, Any]]
-"""Dead letters, each with its value in each column."""
+"""One dict for each dead letter, with the value of each column."""
 
 
 @PAGES.get("/export")
@@ -339,7 +343,8 @@ async def _export_pages(
 
 
 async def _export_rows(request: PageRequest, letters: Sequence[Delivery], with_payloads: bool) -> ExportRows:
-    """Each payload is put on one line but not changed otherwise; None if it no longer exists."""
+    """The rows of an export. Each payload is put on one line but otherwise unchanged; it is None if it no longer
+    exists."""
     described = await request.reader.described(request.org_id, letters)
     rows = [{name: read(one) for name, read in COLUMNS.items()} for one in described]
     if not with_payloads:

@@ -19,10 +19,10 @@ from doorstep.policy.reports import WINDOWS, success_rate
 
 PAGES = Pages()
 _RATE_MINUTES = 5
-"""The current rate is the mean of this many complete minutes."""
+"""The number of complete minutes over which the current rate is averaged."""
 _SHOWN_MAX = 8
 _ALERTS_MAX = 50
-"""How many open alerts are searched for unacknowledged ones."""
+"""The maximum number of open alerts that are read to find the unacknowledged ones."""
 
 
 @PAGES.get()
@@ -47,7 +47,7 @@ async def show(request: PageRequest) -> Response:
 
 
 async def _strip(request: PageRequest, hour: Report, failing: Count) -> dict[str, object]:
-    """The row of figures at the top. The success rate is that of the last hour."""
+    """The row of figures at the top of the page. The success rate covers the last hour."""
     reader, org_id = request.reader, request.org_id
     lately = hour.steps["succeeded"][-1 - _RATE_MINUTES : -1]
     return {
@@ -62,9 +62,9 @@ async def _strip(request: PageRequest, hour: Report, failing: Count) -> dict[str
 
 
 async def _attention(request: PageRequest, found: Unhealthy) -> dict[str, object]:
-    """The items that need attention: the first of each kind, and how many more there are. `acknowledged` says whether
-    there are also acknowledged alerts, which `alerts` does not include. `people` has the names of the API keys that
-    started the bulk operations."""
+    """The items that need attention: the first items of each kind, and how many more there are. `acknowledged` is true
+    if there are also acknowledged alerts, which `alerts` does not include. `people` contains the names of the API keys
+    that started the bulk operations."""
     open_alerts = await request.components.alerts.alerts(request.org_id, AlertFilter(is_open=True), None, _ALERTS_MAX)
     unacknowledged = [one for one in open_alerts.items if one.acknowledged_at is None]
     live = await request.components.bulk.live(request.org_id)
@@ -86,7 +86,8 @@ def _more(found: Sequence[object], complete: bool) -> Count:
 
 
 async def _worst_first(request: PageRequest, unhealthy_ones: Sequence[Health]) -> tuple[list[Health], bool]:
-    """The unhealthy endpoints, followed by the oldest of the others, up to _SHOWN_MAX; and whether there are more."""
+    """At most _SHOWN_MAX endpoints, first the unhealthy ones and then the oldest of the others; and whether there are
+    more."""
     oldest = await request.components.reporter.health(request.org_id, LATELY, None, _SHOWN_MAX)
     found = {one.endpoint.endpoint_id: one for one in (*oldest.items, *unhealthy_ones)}
     worst_first = sorted(found.values(), key=by_trouble)

@@ -24,14 +24,15 @@ from doorstep.pipelines.plan import Gate, Plan
 PAGES = Pages("/pipelines")
 _LIMIT = 50
 _COUNTED_MAX = 30_000
-"""How many entities of one status are counted, for all pipelines of a page together. This takes about 100 ms."""
+"""The limit for counting the entities of each status, divided among the pipelines on the page. Counting this many takes
+about 100 ms."""
 
 
 @PAGES.get()
 async def show_all(request: PageRequest) -> Response:
     own = [one for one in request.doorstep.pipelines.values() if one.org_id == request.org_id]
     names = {one.name for one in own}
-    limit = _COUNTED_MAX // max(3, len(own))  # at most 10,000 for each, as on the pipeline's own page
+    limit = _COUNTED_MAX // max(3, len(own))  # at most 10,000 for each pipeline, as on the pipeline's own page
     return request.page(
         "pipelines.html",
         rows=[(one, status_counts(one.plan, await one.counts(limit))) for one in own],
@@ -69,7 +70,7 @@ ENTITY_PAGES = Pages("/pipelines/{pipeline}/{entity_id}")
 _CHANGES_SHOWN = 200
 _DELETE = Confirmation(
     "Delete",
-    "Its data and its history are erased, whatever its status. A stage that is still running has no effect any more.",
+    "Its data and its history are erased, whatever its status. The result of a stage that is still running is ignored.",
 )
 _DATA_CHARACTERS_MAX = 64 * 1024
 
@@ -151,7 +152,7 @@ class Period(NamedTuple):
     tone: str
     bar: Bar
     lasted: Instant | None
-    """None for the final status."""
+    """How long the entity was in the status; None for the final status."""
 
 
 class Life(NamedTuple):
@@ -160,7 +161,8 @@ class Life(NamedTuple):
 
 
 def life_of(plan: Plan, history: Sequence[EntityChange], now: Instant) -> Life:
-    """The timeline ends now, or at the final status: the time since then would compress the rest."""
+    """The timeline of an entity. If the entity has reached its final status, the timeline ends there, because showing
+    the time since then would compress the rest. Otherwise it ends now."""
     if not history:
         return Life((), ())
     last = history[-1]

@@ -97,7 +97,7 @@ TASKS = {
     "watch": "evaluates alerts",
     "meter": "exports metrics",
 }
-"""Tasks that only one process performs at a time. A newer worker may have others."""
+"""Descriptions of the tasks that only one process performs at a time. A newer worker may report other tasks."""
 
 
 @WORKER_PAGES.get(default_org=True)
@@ -131,7 +131,7 @@ EXPIRIES = {"never": None, "30d": 30 * 86_400, "90d": 90 * 86_400, "365d": 365 *
 _EXPIRY_NAMES = {"never": "never", "30d": "in 30 days", "90d": "in 90 days", "365d": "in a year"}
 _NEW_KEY = Fields([("role", Role.OPERATOR), ("expiry", "never")])
 _ENDED_MAX = 50
-"""How many revoked and expired keys are listed, newest first. The audit log has all of them."""
+"""The maximum number of revoked and expired keys that are listed, newest first. The audit log has all of them."""
 
 
 @KEY_PAGES.get(permission=ADMINISTER)
@@ -170,7 +170,8 @@ async def revoke_key(request: PageRequest) -> Response:
 
 
 def _expires_at(request: PageRequest) -> Instant | None:
-    """The entered time; without one, the chosen period from now; None for a key that never expires."""
+    """When the new key expires: at the time that the user entered or, without one, after the chosen period. None if the
+    key never expires."""
     end = request.form.moment("expires_at")
     if end is not None:
         return end
@@ -186,7 +187,7 @@ _SHOWN_MAX = 500
 
 @ORG_PAGES.get(permission=ADMINISTER, default_org=True)
 async def show_orgs(request: PageRequest) -> Response:
-    """The organizations by name. With a search text, only those whose name contains it."""
+    """Lists organizations by name. If a search text is given, lists only those whose name contains it."""
     text = (request.query.text("name") or "").casefold()
     found = [org for org in await request.components.keys.orgs() if text in org.name.casefold()]
     rows = sorted(found, key=lambda org: (org.name.casefold(), org.org_id))
@@ -233,7 +234,7 @@ def _texts(slo: Slo) -> dict[str, str]:
 
 
 def _slo(form: Fields) -> Slo:
-    """The entered target. An empty field means its built-in value."""
+    """The target that the user entered. An empty field means the built-in value."""
     given = {
         "success": form.percent("success"),
         "p95_seconds": form.span("p95_seconds"),

@@ -1,14 +1,14 @@
 // A form is sent once, however often its button is clicked. Actions on a row, and forms in a dialog over the list, are
-// sent without leaving the list: the result is shown, the list is refreshed, and position, selection and focus stay. If
-// the response leads to another page, the browser goes there.
+// sent without leaving the list: the result is shown, the list is refreshed, and scroll position, selection and focus
+// stay. If the response redirects to another page, the browser goes there.
 import { question, show } from "./dialogs.js";
 import { unreachable } from "./live.js";
 import { letGo } from "./rows.js";
 import { keepForNextPage, tell } from "./telling.js";
 
 const NO_ANSWER = "No response. Check whether it was done before you try again.";
-const AGAIN_MS = 10_000; // a navigation that the user stops sends no event
-const sent = new Set(); // forms that navigate, and buttons of forms that do not, until the response arrives
+const AGAIN_MS = 10_000; // then the form can be sent again: if the user stops the navigation, there is no browser event
+const sent = new Set(); // until the response arrives: forms that navigate, and the buttons of forms that do not
 
 export function sendOnce() {
   document.addEventListener("submit", (event) => {
@@ -38,7 +38,7 @@ async function send(form, button) {
   if (!isHere(answer.url)) return leave(answer.url, told);
   document.getElementById("dialog").close();
   if (answer.ok) await refreshWith(answer.text);
-  else unreachable(); // it was done, but the list cannot be loaded: keep the old one
+  else unreachable(); // the action was done, but the list cannot be loaded: keep the old list
   if (told?.textContent) tell(told.textContent, told.classList.contains("good"));
 }
 
@@ -55,7 +55,7 @@ async function answered(action, data) {
   }
 }
 
-// The question again with its error, or an error page.
+// Shows the confirmation again with its error, or an error page.
 function explain(page) {
   const again = question(page);
   if (again) return show(again);

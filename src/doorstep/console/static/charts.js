@@ -1,4 +1,4 @@
-// Charts. A <figure data-chart> holds its numbers as JSON; when they change, so does the picture.
+// Charts. A <figure data-chart> contains its values as JSON. When the JSON changes, the chart is drawn again.
 //   {"kind": "line"|"area"|"bars", "unit": "/min"|"%"|"s"|"", "at": [seconds, …],
 //    "series": [{"name": "delivered", "tone": "good", "values": [1, null, …]}, …]}
 import { scale, SPANS, worded } from "./measures.js";
@@ -46,7 +46,7 @@ function draw(figure) {
   sayLatest(figure, told);
 }
 
-// For screen readers.
+// Describes the chart in words, for screen readers.
 function sayLatest(figure, told) {
   const at = latest([told.at, ...told.series.map((one) => one.values)]);
   const values = told.series.map((one) => (told.unit === "retries" ? spread(one) : `${one.name} ${worded(one.values[at], told.unit)}`));
@@ -96,7 +96,7 @@ function options(figure, told) {
   };
 }
 
-// Unless the mouse points to another.
+// The legend shows the latest values, unless the mouse points to others.
 function restLegend(plot) {
   if (plot.cursor.left >= 0) return;
   const idx = plot.series[0].label === "retries" ? 0 : latest(plot.data);
@@ -124,7 +124,7 @@ function series(one, told) {
   };
 }
 
-// A line needs two adjacent points; a single point between gaps is a dot.
+// A line needs two adjacent points, so a single point between gaps is drawn as a dot.
 function lonely(plot, place) {
   const values = plot.data[place];
   const missing = (at) => values[at] === null || values[at] === undefined;

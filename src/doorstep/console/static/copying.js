@@ -1,5 +1,5 @@
-// <button data-copy="#id"> copies the text of that element. Without https (except on localhost) or without permission, a
-// page cannot use the clipboard: the text is selected instead.
+// <button data-copy="#id"> copies the text of that element. A page cannot use the clipboard without permission, or
+// without https (except on localhost). Then the text is selected instead.
 export function copyTexts() {
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");

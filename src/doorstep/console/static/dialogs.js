@@ -1,5 +1,5 @@
-// A link or button marked data-dialog leads to a page with a question; with scripts the question opens over the list
-// instead: the page's #question is fetched and shown, and its form is sent like any other.
+// A link or button with data-dialog leads to a page that asks for confirmation. With JavaScript, the confirmation opens
+// in a dialog over the list: the page's #question is fetched and shown, and its form is sent like any other form.
 import { unreachable } from "./live.js";
 
 export function openDialogs() {
@@ -18,7 +18,7 @@ export function openDialogs() {
     open(url.href);
   });
   document.addEventListener("click", (event) => {
-    const dialog = event.target.closest("[data-close]")?.closest("dialog"); // none if the question is a page of its own
+    const dialog = event.target.closest("[data-close]")?.closest("dialog"); // none if the question is a separate page
     if (!dialog) return;
     event.preventDefault();
     dialog.close();
@@ -32,7 +32,7 @@ async function open(url) {
   else if (found === null) location.assign(url);
 }
 
-// Replaces an open dialog.
+// Shows a form in the dialog. If the dialog is already open, its content is replaced.
 export function show(form) {
   const dialog = document.getElementById("dialog");
   document.getElementById("dialog-body").replaceChildren(document.adoptNode(form));
@@ -41,12 +41,12 @@ export function show(form) {
   form.querySelector("[autofocus]")?.focus();
 }
 
-// The question in a page.
+// The confirmation form in a page.
 export function question(page) {
   return page.getElementById("question");
 }
 
-// Null if it should open as a page of its own, which can show the error.
+// Null if the link should open as a separate page, which can show the error.
 async function fetched(url) {
   document.documentElement.dataset.loading = "";
   try {

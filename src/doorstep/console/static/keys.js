@@ -16,7 +16,7 @@ export function readKeys() {
   });
 }
 
-const HELD = new Set(["j", "k"]); // these repeat while the key is held down, others do not
+const HELD = new Set(["j", "k"]); // only these repeat while the key is held down
 const KEYS = {
   "/": () => document.querySelector("[data-filter] input, [data-filter] select")?.focus(),
   "?": () => document.getElementById("help")?.showModal(),
@@ -39,8 +39,8 @@ function go(event) {
   }
 }
 
-// Selected rows come first, then the focused row, then the page; never a row that was not focused, and nothing at all if
-// the focused row has just left the list.
+// A shortcut acts on the selected rows, else on the focused row, else on the page. It never acts on a row that was not
+// focused, and does nothing if the focused row has just left the list.
 function press(key) {
   if (!ticked().length && isGone()) return;
   const place = ticked().length ? "[data-selection]" : present() ? "tr[data-open]:focus-within" : "main";

@@ -32,14 +32,14 @@ function refreshItself() {
   refresh();
 }
 
-// A user action got no response: show that, and return whether there was a place to show it.
+// A user action got no response. Shows this in the live status, and returns whether the page has a live part.
 export function unreachable() {
   if (part()) ended(true);
   return part() !== null;
 }
 
-// Keeps the current content if the response is an error page, or if the user has selected rows or opened a dialog since
-// an automatic refresh was requested: rows that the user is about to act on must not change.
+// Keeps the current content if the response is an error page. Also keeps it if the user has selected rows or opened a
+// dialog since an automatic refresh was requested: rows that the user is about to act on must not change.
 function keepWhatIsThere(event) {
   const { response } = event.detail.ctx;
   if (response?.status >= 400 || (response && unasked && waits())) event.preventDefault();
@@ -67,7 +67,7 @@ function waits() {
   return ticked().length > 0 || document.querySelector("dialog[open]") !== null;
 }
 
-// Only changes are written: screen readers announce every write.
+// Writes the status only when it changes, because screen readers announce every write.
 function say() {
   const [kind, words] = state();
   const status = document.getElementById("live-status");

@@ -1,7 +1,7 @@
 // Values and axes of charts: texts, ranges and ticks. Pure.
 const PERCENTS = [10, 25, 50, 100];
 
-// Round steps of time; the largest are for queues that are days old.
+// Round steps for the time axis. The largest steps are for queues that are days old.
 export const SPANS = [
   0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400,
 ];
@@ -20,7 +20,7 @@ export function worded(value, unit) {
   return Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : `${+value.toPrecision(4)}`;
 }
 
-// As on the server: 100 only for all, 0 only for none.
+// Rounds as the server does: 100 means exactly all, 0 means exactly none.
 function percent(value) {
   if (value >= 99.95 && value < 100) return "99.9%";
   return value > 0 && value < 0.05 ? "0.1%" : `${+value.toFixed(1)}%`;

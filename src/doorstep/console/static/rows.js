@@ -1,4 +1,4 @@
-// Selecting rows of a list: shift selects a range, the bar above shows the count, and the keyboard moves between rows.
+// Selects rows of a list: shift selects a range, the bar above shows the count, and the keyboard moves between rows.
 let last = null;
 let place = null; // the row that last had the focus, the order of the rows at that time, and whether the row is gone
 const NOT_THE_ROW = "a, button, input, label, select, details, code, td.box"; // a click on these does not open the row
@@ -37,8 +37,8 @@ export function present() {
   return document.activeElement?.closest("tr[data-open]");
 }
 
-// Whether the focused row has left its place: a delivery that was retried leaves the list, or moves down if it fails
-// again. The focus stays at the old place.
+// Whether the focused row has left its position: a delivery that was retried leaves the list, or moves down if it fails
+// again. The focus stays at the old position.
 export function isGone() {
   return Boolean(place?.gone) && document.activeElement === document.body;
 }
@@ -82,14 +82,14 @@ function lookForIt() {
   else if (place.row === present()) document.activeElement.blur();
 }
 
-// The nearest row after that row, or before it, that is still in the list.
+// The nearest row that is still in the list, before the last focused row if `by` is negative, otherwise after it.
 function neighbour(by) {
   const at = place.order.indexOf(place.row);
   const there = by < 0 ? place.order.slice(0, at).reverse() : place.order.slice(at + 1);
   return there.find((one) => one.isConnected);
 }
 
-// Unless text was selected, or an element in the row was clicked.
+// A click opens the row, unless text was selected or the click was on an element in the row.
 function openRow(event) {
   const row = event.target.closest("tr[data-open]");
   if (!row || event.target.closest(NOT_THE_ROW) || !getSelection().isCollapsed) return;

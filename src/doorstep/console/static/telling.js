@@ -1,5 +1,5 @@
-// The flash message. If the page was loaded without one, it floats over the page, so that no row moves under the mouse;
-// a success disappears after a while.
+// The flash message. If it appears after the page was loaded, it floats over the page, so that no row moves under the
+// mouse. A success message disappears after a while.
 const LASTS_MS = 8000;
 const KEPT = "doorstep-told";
 let timer = null;
@@ -26,7 +26,8 @@ export function tell(words, good) {
   if (good && over) timer = setTimeout(() => { told.hidden = true; }, LASTS_MS);
 }
 
-// Content behind a dialog is neither seen nor announced; only errors are shown while one is open.
+// Users do not see content behind a dialog, and screen readers do not announce it. So while a dialog is open, only
+// errors are shown.
 function tellWithin(dialog, words) {
   const told = dialog.querySelector("[data-told]") ?? document.createElement("p");
   told.className = "said bad";

@@ -1,4 +1,5 @@
-// "3 min ago" keeps counting on pages that do not refresh, by the server's clock. Texts as in formatting.py.
+// Keeps relative times such as "3 min ago" current on pages that do not refresh, by the server's clock. The texts are
+// the same as in formatting.py.
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const THIN = "\u2009";
 
@@ -10,7 +11,7 @@ export function keepTimes() {
   setInterval(() => document.querySelectorAll("time[datetime]").forEach(reword), 5000);
 }
 
-// The live part, if there is one, is the newest.
+// The time of the live part, if there is one, is the newest.
 function compare() {
   const told = document.querySelector("[data-live]") ?? document.body;
   ahead = Date.parse(told.dataset.now) - Date.now() || 0;

@@ -1,4 +1,4 @@
-// Radio buttons with a field each: filling in a field selects its button.
+// Radio buttons that each have a field: filling in the field selects the button.
 export function chooseWays() {
   document.addEventListener("input", (event) => {
     const way = event.target.closest(".ways .row")?.querySelector("input[type=radio]");

@@ -1,2 +1,2 @@
-"""The SQL stores. `schema` declares the tables, `queries` has the methods that both databases share, and `sqlite` and
-`postgres` each have their own accept, claim and settle."""
+"""The SQL stores. `schema` declares the tables, `queries` contains the methods that both databases share, and `sqlite`
+and `postgres` each contain their own accept, claim and settle."""

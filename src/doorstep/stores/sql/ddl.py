@@ -55,8 +55,9 @@ def _table_ddl(dialect: str) -> Iterator[str]:
 def trigger_ddl(dialect: str) -> list[str]:
     """Triggers that reject every state change that is not in the model's transition tables.
 
-    They fire only on updates of the state column. The WHEN clause decides, so an allowed update costs a few
-    comparisons. An update that leaves a delivery's state unchanged is allowed only for `pending` (an operator's retry).
+    They fire only on updates of the state column. A WHEN clause checks the change, so an allowed update costs only a
+    few comparisons. An update that leaves a delivery's state unchanged is allowed only for `pending` (an operator's
+    retry).
     """
     of_deliveries = [(row.source, row.target) for row in TRANSITION_TABLE]
     of_events = [
@@ -89,8 +90,8 @@ def outbox_trigger_ddl() -> list[str]:
     """SQLite triggers that reject unreadable outbox rows, in the transaction that writes them.
 
     SQLite accepts any value in any column. The forwarder can reject a message only by its id, so a row with an invalid
-    id would block all rows after it. These are triggers, not CHECK constraints, because the error of a trigger can say
-    what is expected. They account for 1.7 of the 27 µs that an insert takes.
+    id would block all rows after it. These are triggers, not CHECK constraints, because a trigger can raise an error
+    that says what is expected. The triggers account for 1.7 of the 27 µs that an insert takes.
     """
     error = (
         "a row of doorstep_outbox has a uid and an org_uid of 16 bytes, an event_type that is text, a payload and"
@@ -118,7 +119,7 @@ _READABLE = (
 # `doorstep.org` contains the key of an organization, or `*` for the engine. If it is not set, no row is visible.
 
 SCOPE = "doorstep.org"
-"""The setting that names the organization a transaction works for."""
+"""The setting that restricts a transaction to the rows of one organization."""
 ALL_ORGS = "*"
 
 ROUTING_LOCK = 0x646F_6F72_0001
@@ -127,7 +128,7 @@ MIGRATION_LOCK = 0x646F_6F72_0002
 ORDERING_LOCK = 0x646F_6F72_1000
 ORDERING_LOCKS = 1024
 """The number of locks that all ordering groups share. One lock per group could fill the server's lock table, which has
-room for about 6,000. Two groups that happen to share a lock occasionally wait for each other's commit."""
+room for about 6,000 locks. If two groups happen to share a lock, one occasionally waits for the other's commit."""
 
 
 def task_lock(task: Task) -> str:
@@ -137,7 +138,8 @@ def task_lock(task: Task) -> str:
 
 
 def ordering_lock(delivery: str) -> str:
-    """An SQL expression for the lock key of a delivery's ordering group. `delivery` is the alias of its row."""
+    """An SQL expression for the lock key of a delivery's ordering group. `delivery` is the alias of the delivery's
+    row."""
     group = f"hashtextextended({delivery}.ordering_key, {delivery}.endpoint_id)"
     return f"({ORDERING_LOCK} + ({group} & {ORDERING_LOCKS - 1}))"
 
@@ -162,14 +164,15 @@ def postgres_ddl() -> list[str]:
 
 
 def _isolated(table: Table, column: str) -> list[str]:
-    """Restrict a table's rows to one organization. FORCE applies the policy to the table's owner too.
+    """Let a transaction access only one organization's rows of a table. FORCE applies the policy to the table's owner
+    too.
 
     The subqueries in the policy make PostgreSQL read the setting once per statement, not once per row.
 
-    n_distinct tells the planner to assume fifty organizations. If the statistics contain only one, PostgreSQL assumes
-    that the organization's condition is always true. To list the few rows of another organization, it then scans all
-    rows of the first. If it assumed a thousand, it would estimate that reading all rows of one organization is cheaper
-    than reading fifty single rows.
+    n_distinct tells the planner to assume fifty organizations. Without it, PostgreSQL assumes that the condition on the
+    organization is always true if the statistics contain only one organization. To list the few rows of another
+    organization, it then scans all rows of the first. If PostgreSQL assumed a thousand organizations, it would estimate
+    that reading all rows of one organization is cheaper than reading fifty single rows.
     """
     return [
         *_enable_row_security(table),
@@ -183,9 +186,9 @@ def _enable_row_security(table: Table) -> list[str]:
 
 
 def _outbox_policies() -> list[str]:
-    """Let every role with the INSERT privilege insert any row into the outbox, without seeing any row in it.
+    """Let every role with the INSERT privilege insert any row into the outbox, but not read it.
 
-    Each command has its own policy. If reading and inserting shared one, a sender would need the right to read the
+    Each command has its own policy. If reading and inserting shared a policy, a sender would need the right to read the
     table of organizations.
     """
     name = outbox.name
@@ -217,16 +220,17 @@ _UPDATED_ROWS = (
     "fillfactor = 70, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.02,"
     " autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0"
 )
-"""Vacuum much earlier than PostgreSQL's default, which waits until a fifth of the rows are dead. Leave free space on
-each page, because each row is updated at least twice."""
+"""Storage parameters for rows that are updated at least twice. Free space is left on each page for the updates, and the
+table is vacuumed much earlier than by default: PostgreSQL would otherwise wait until a fifth of the rows are dead."""
 _FEW_BUSY_ROWS = (
     "fillfactor = 20, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0,"
     " autovacuum_vacuum_cost_delay = 0"
 )
-"""For a table of few rows that every batch updates: leave most of each page free, and vacuum without delay."""
+"""Storage parameters for a small table whose rows are updated by every batch: most of each page is left free, and
+vacuuming does not pause."""
 _LOG_ROWS = "autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0"
-"""For rows that are never updated, only inserted and deleted in bulk: vacuum less often, mainly to keep the visibility
-map up to date."""
+"""Storage parameters for rows that are never updated, only inserted and deleted in bulk. The table is vacuumed less
+often, mainly to keep the visibility map up to date."""
 _STORAGE = {
     events: _UPDATED_ROWS,
     deliveries: _UPDATED_ROWS,

@@ -1,8 +1,9 @@
-"""A cache that maps the ids of organizations and endpoints to their integer keys, and keys to ids.
+"""A cache that maps the ids of organizations and endpoints to their integer keys, and the keys back to ids.
 
-There are few of them, and the key of an id never changes. So all are kept in memory, and they are read again only if
-one is missing. They are read on a separate connection, which sees only committed rows. A row of a transaction that is
-rolled back must not be cached, because its key may later be assigned to another row.
+There are few organizations and endpoints, and the key of an id never changes. So the cache keeps all of them in memory,
+and reads the tables again only if an entry is missing. It reads them on a separate connection, which sees only
+committed rows. A row of a transaction that is rolled back must not be cached, because its key may later be assigned to
+another row.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Address(NamedTuple):
 
 
 class KeyMap:
-    """The keys of a store's organizations and endpoints. Entries are only added, so that threads need no lock."""
+    """The keys of a store's organizations and endpoints. A read replaces all entries, so no old entry remains after the
+    database is restored from a backup. Each dictionary is replaced by one assignment, so threads need no lock."""
 
     def __init__(self) -> None:
         self.orgs: dict[UUID, int] = {}
@@ -44,7 +46,7 @@ class KeyMap:
 
     def endpoint_key(self, endpoint_id: UUID, org_key: int) -> int:
         """The key of an organization's endpoint. Raises NotFound if the endpoint belongs to another organization. Call
-        this in `resolve`, because it raises KeyError if the endpoint is not cached."""
+        this inside `resolve`, which handles the KeyError for an endpoint that is not cached."""
         address = self.endpoints[endpoint_id]
         if address.org_key != org_key:
             raise NotFound(f"no endpoint {endpoint_id}")
@@ -52,13 +54,12 @@ class KeyMap:
 
     def forget(self) -> None:
         """Empty the cache. Must be called when another database replaces the current one."""
-        for cache in (self.orgs, self.endpoints, self.by_key):
-            cache.clear()
+        self._replace((), ())
 
-    def _add(self, orgs: Iterable[tuple[UUID, int]], endpoints: Iterable[Address]) -> None:
-        self.orgs.update(orgs)
-        for address in endpoints:
-            self.by_key[address.key] = self.endpoints[address.endpoint_id] = address
+    def _replace(self, orgs: Iterable[tuple[UUID, int]], endpoints: Iterable[Address]) -> None:
+        self.orgs = dict(orgs)
+        self.by_key = {address.key: address for address in endpoints}
+        self.endpoints = {address.endpoint_id: address for address in self.by_key.values()}
 
     def _known(self, endpoint_ids: Iterable[UUID]) -> dict[UUID, Address]:
         found = (self.endpoints.get(endpoint_id) for endpoint_id in endpoint_ids)
@@ -73,7 +74,7 @@ def _required(look_up: Callable[[], T]) -> T:
 
 
 class SqliteKeys(KeyMap):
-    """Reads the tables with a blocking function, which runs a query and returns its rows."""
+    """A KeyMap that reads the tables with a blocking function. The function runs a query and returns its rows."""
 
     def __init__(self, fetch: Callable[[str], _Rows]) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class SqliteKeys(KeyMap):
         return _required(look_up)
 
     def addresses(self, endpoint_ids: Collection[UUID]) -> dict[UUID, Address]:
-        """The addresses of those endpoints that exist."""
+        """The addresses of these endpoints, except those that do not exist."""
         if not all(endpoint_id in self.endpoints for endpoint_id in endpoint_ids):
             self._read()
         return self._known(endpoint_ids)
@@ -97,11 +98,13 @@ class SqliteKeys(KeyMap):
     def _read(self) -> None:
         orgs = [(UUID(bytes=uid), key) for uid, key in self._fetch(ORGS)]
         rows = self._fetch(ENDPOINTS)
-        self._add(orgs, [Address(key, UUID(bytes=uid), org, UUID(bytes=org_uid)) for key, uid, org, org_uid in rows])
+        self._replace(
+            orgs, [Address(key, UUID(bytes=uid), org, UUID(bytes=org_uid)) for key, uid, org, org_uid in rows]
+        )
 
 
 class PostgresKeys(KeyMap):
-    """The same as SqliteKeys, with an asynchronous function."""
+    """Like SqliteKeys, but with an asynchronous function."""
 
     def __init__(self, fetch: Callable[[str], Awaitable[_Rows]]) -> None:
         super().__init__()
@@ -128,4 +131,4 @@ class PostgresKeys(KeyMap):
 
     async def _read(self) -> None:
         orgs = [(row[0], row[1]) for row in await self._fetch(ORGS)]
-        self._add(orgs, [Address(*row) for row in await self._fetch(ENDPOINTS)])
+        self._replace(orgs, [Address(*row) for row in await self._fetch(ENDPOINTS)])

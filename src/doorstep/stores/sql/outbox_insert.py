@@ -1,4 +1,4 @@
-"""Inserts a message into the outbox on the application's own connection, inside the transaction that is open on it.
+"""Inserts a message into the outbox on the application's own connection, inside its open transaction.
 
 There is one insert function for each family of connections. No database library, including SQLAlchemy, is imported
 before the application passes one of that library's connections.
@@ -49,7 +49,8 @@ class OutboxRow(NamedTuple):
         """Reject a connection to another kind of database: the forwarder would never find the message there."""
         if dialect != self.table.dialect:
             raise InvalidInput(
-                "connection", f"must be one to the {self.table.dialect} database of Doorstep, got one to {dialect}"
+                "connection",
+                f"must be a connection to the {self.table.dialect} database of Doorstep, got one to {dialect}",
             )
 
     def statement(self, *placeholders: str) -> str:
@@ -150,13 +151,14 @@ _WAKES = "doorstep_wakes"
 
 
 def _sqlalchemy(connection: Connection, row: OutboxRow) -> None:
-    """Insert, and wake the forwarder before the commit: a connection's commit event also fires before the commit."""
+    """Insert a row, and wake the forwarder before the commit. Using the connection's commit event would not help,
+    because it also fires before the commit."""
     _execute(connection, row)
     row.wake()
 
 
 def _session(session: Session, row: OutboxRow) -> None:
-    """Insert, and wake the forwarder after the commit: sessions have an event for that."""
+    """Insert a row, and wake the forwarder after the commit. Sessions have an event that fires after a commit."""
     _execute(session.connection(), row)
     _wake_after_commit(session, row.wake)
 
@@ -178,8 +180,8 @@ def _execute(connection: Connection, row: OutboxRow) -> None:
 
 @lru_cache
 def _insert_statement(schema: str | None) -> Insert:
-    """An INSERT into a table declared without a primary key. With one, SQLAlchemy would read the new key back, which
-    needs a privilege that senders do not have."""
+    """An INSERT into a table declared without a primary key. With a primary key, SQLAlchemy would read the new key
+    back, which needs a privilege that senders do not have."""
     from sqlalchemy import column, insert, table
 
     from doorstep.stores.sql.schema import outbox
@@ -230,8 +232,8 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         if _is_inaccessible(error):
             error.add_note(
-                f"{TABLE} is the table of Doorstep that events are sent through on your own connection: its role needs"
-                " INSERT on it; if it does not exist, run `doorstep migrate` on this database"
+                f"to send an event on your own connection, Doorstep inserts a row into {TABLE}; the connection's"
+                " role needs INSERT on this table; if it does not exist, run `doorstep migrate` on this database"
             )
         raise
 

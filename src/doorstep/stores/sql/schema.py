@@ -1,10 +1,10 @@
-"""The tables of the SQL stores, declared once for SQLite and PostgreSQL. They follow the path of an event.
+"""The tables of the SQL stores, declared once for SQLite and PostgreSQL. Their order follows the path of an event.
 
 Rows have integer keys (`id`) inside the database and UUIDs (`uid`) outside it. At a million rows a delivery costs 53 µs
 with integer keys, 82 µs with binary UUIDs and 156 µs with UUIDs as text. Instants are integers (microseconds).
 
-Every name begins with `doorstep_`, because the tables may share a database with the program that embeds Doorstep. That
-program can send an event inside its own transaction only if they do.
+Every name begins with `doorstep_`, because the tables may share a database with the program that embeds Doorstep.
+Sharing a database is also what allows that program to send an event inside its own transaction.
 
 The schema enforces the rules of the model a second time, so that neither a bug nor a hand-written UPDATE can break
 them. CHECK constraints cover values. Triggers cover state changes; ddl.py generates them from the transition tables.
@@ -72,14 +72,15 @@ def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
 def partial_index(name: str, table_columns: tuple[str, ...], where: str, *, unique: bool = False) -> Index:
     """An index of the rows that meet a condition.
 
-    SQLite uses such an index only for a query that repeats the condition word for word, so conditions that queries
-    need are named constants. SQLite evaluates the condition at each update of a row. Conditions use OR because IN made
-    claim and settle 0.8 µs per row slower.
+    SQLite uses such an index only for a query that repeats the condition word for word, so conditions that queries need
+    are named constants. SQLite also evaluates the condition on each update of a row. Conditions use OR instead of IN,
+    because IN made claim and settle 0.8 µs per row slower.
 
-    Some indexes have a condition that is always true (`org_id > 0`, `endpoint_id > 0`, a dead delivery is not due), so
-    that only queries that repeat it can use the index. Without statistics, PostgreSQL assumes that every index is
-    nearly empty and may choose the wrong one. Without these conditions, it read the dead letters of all organizations
-    to list those of one, and the dead letters of all causes to list those of one cause.
+    The conditions of some indexes include a part that is always true: `org_id > 0`, `endpoint_id > 0`, or, for dead
+    deliveries, `due_at IS NULL`. Only queries that repeat this part can use the index. Without statistics, PostgreSQL
+    assumes that every index is nearly empty and may choose the wrong index. Before these parts were added, PostgreSQL
+    read the dead letters of all organizations to list those of one, and the dead letters of all causes to list those of
+    one cause.
     """
     return Index(name, *table_columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
 
@@ -128,10 +129,10 @@ events = Table(
     partial_index("doorstep_events_unacknowledged", ("created_at", "id"), UNACKNOWLEDGED),
     partial_index("doorstep_events_expiring", ("expires_at", "id"), EXPIRING),
 )
-"""`ended_at` is when the event failed, was acknowledged or was deleted from the inbox. It stays NULL if the event is
-delivered. The indexes use `ended_at` instead of `status`, so most events change their status twice without an index
-update. That reduced the PostgreSQL server's cost of a delivery by a fifth. If `payload` is NULL, the payload is in
-`payloads`."""
+"""`ended_at` is the time at which the event failed, was acknowledged or was deleted from the inbox. It stays NULL if
+the event is delivered to endpoints. The indexes use `ended_at` instead of `status`, so most events change their status
+twice without an index update. That reduced the cost of a delivery on the PostgreSQL server by a fifth. If `payload` is
+NULL, the payload is in `payloads`."""
 
 payloads = Table(
     "doorstep_payloads",
@@ -157,7 +158,7 @@ idempotency = Table(
     Index("doorstep_idempotency_age", "created_at"),
     sqlite_with_rowid=False,
 )
-"""The first receipt for each idempotency key. It can be returned again even after the event was cleaned up."""
+"""The first receipt for each idempotency key. It can be returned again even after the event was removed."""
 
 # -- deliveries and their attempts -------------------------------------------------------------------------
 
@@ -224,21 +225,21 @@ deliveries = Table(
     partial_index("doorstep_deliveries_batches", ("org_id", "state", "uid"), BATCHES),
 )
 """`token` increases with every claim and is never reused. An operator's retry starts a new round, in which retries
-count from zero again; `round_base` is the number of the last attempt before the current round. `moves` counts
-transitions and numbers the history. `due_at` is the time of the next attempt while the delivery is pending, the end of
-the lease while it is in progress, and NEVER while it is blocked. `payload` is set if an operator edited it.
-`ordering_key` is copied from the event, so that one index finds an ordering group.
+count from zero again; `round_base` is the number of the last attempt before the current round. `moves` counts the
+delivery's transitions and numbers its history entries. `due_at` is the time of the next attempt while the delivery is
+pending, the end of the lease while it is in progress, and NEVER while it is blocked. `payload` is set if an operator
+edited it. `ordering_key` is copied from the event, so that one index finds an ordering group.
 
 Lists are sorted by an instant and then by `uid`, not by `id`: SQLite cannot seek to a pair that ends with a row id, and
-took 70 ms to find its position among 200,000 dead letters of the same instant.
+took 70 ms to find one position among 200,000 dead letters with the same instant.
 
 Writing a dead letter takes 49 µs on SQLite and 57 µs on PostgreSQL; the index `dead_by_endpoint` accounts for
 6 µs and 1 µs of that. It does not slow down other deliveries. Without the index, a client that lists the few dead
 letters of one endpoint would page through thousands of empty pages.
 
-`batch` is set for deliveries that submit a batch. Its index accounts for at most 0.6 of the 9 µs that accepting any
-other delivery takes on SQLite. Without the index, a client would page through 500 empty pages to find a thousand old
-batches among a million events."""
+`batch` is set for deliveries that submit a batch. On SQLite, accepting any other delivery takes 9 µs, and the index of
+batches accounts for at most 0.6 µs of that. Without the index, a client would page through 500 empty pages to find a
+thousand old batches among a million events."""
 
 NEVER = 2**62
 """The `due_at` of a blocked delivery. A delivery is blocked while an earlier delivery of its ordering group (same
@@ -272,8 +273,9 @@ attempts = Table(
     PrimaryKeyConstraint("delivery_id", "number", "move", "late"),
     sqlite_with_rowid=False,
 )
-"""Clustered by delivery. `late` is 0 for the attempt that counted, and 1, 2, … for late results with the same number.
-`move` is the value of the delivery's `moves` when the row was written; rows with the same number are sorted by it."""
+"""Rows are clustered by delivery. `late` is 0 for the attempt that counted, and 1, 2, … for late results with the same
+number. `move` is the value of the delivery's `moves` when the row was written; rows with the same number are sorted by
+it."""
 
 history = Table(
     "doorstep_history",
@@ -311,9 +313,9 @@ outbox = Table(
     partial_index("doorstep_outbox_posted", ("id",), FORWARDABLE),
 )
 """Messages that programs wrote in their own transactions and that have not been forwarded yet. Programs write to no
-other table. This one contains no internal keys, so that a sender does not need to read anything. Rows are deleted by
-`uid`, because SQLite reuses the `id` of a deleted row. A message that can never be accepted stays here, with
-`refused_at` and the reason in `refusal`."""
+other table. This one contains no internal keys, so a sender can write to it without reading anything first. Rows are
+deleted by `uid`, because SQLite reuses the `id` of a deleted row. A message that can never be accepted stays here, with
+`refused_at` set and the reason in `refusal`."""
 
 # -- endpoints ---------------------------------------------------------------------------------------------
 
@@ -425,7 +427,7 @@ audit_subjects = Table(
     Index("doorstep_audit_subjects_org", "org_id", "subject", "audit_id"),
     sqlite_with_rowid=False,
 )
-"""The distinct subjects of an audit entry that are ids, so that entries can be found by subject."""
+"""One row for each distinct id among the subjects of an audit entry, so that entries can be found by subject."""
 
 # -- alerts ------------------------------------------------------------------------------------------------
 
@@ -438,15 +440,15 @@ incidents = Table(
     Index("doorstep_incidents_org", "org_id", "id"),
     sqlite_autoincrement=True,
 )
-"""Changes that alerts are based on and that have not been evaluated yet. An `id` is never reused, not even on SQLite:
-otherwise a slow process could delete a newer incident that it has not read."""
+"""Changes that may cause alerts and have not been evaluated yet. An `id` is never reused, not even on SQLite: otherwise
+a slow process could delete a newer incident that it has not read."""
 
 ALERT_OPEN = "ended_at IS NULL"
 ALERT_PENDING = "ended_at IS NOT NULL AND review_at IS NOT NULL"
-"""The alert has ended, and the notification that says so has not been sent yet."""
+"""Alerts that have ended but must still be reviewed: their end has not been announced yet, or they may reopen."""
 ALERT_MAY_RETURN = "ended_at IS NOT NULL AND rule <> 'dead_letter'"
 """Alerts that may reopen: if their condition recurs within the cooldown, the same alert continues. Alerts about single
-dead letters never reopen. They are excluded because there may be very many."""
+dead letters never reopen. They are excluded because there may be very many of them."""
 
 alerts = Table(
     "doorstep_alerts",
@@ -501,7 +503,7 @@ bulks = Table(
     partial_index("doorstep_bulks_live", ("id",), "live"),
     partial_index("doorstep_bulks_finished", ("finished_at",), "finished_at IS NOT NULL"),
 )
-"""`document` is the operation as JSON. `live` says whether the bulk runner has work to do for it."""
+"""`document` is the operation as JSON. `live` is true while the bulk runner has work to do for the operation."""
 
 bulk_items = Table(
     "doorstep_bulk_items",
@@ -591,12 +593,13 @@ counters = Table(
     PrimaryKeyConstraint("org_id", "endpoint_id", "minute", "shard"),
     sqlite_with_rowid=False,
 )
-"""The counts of recent minutes, until they are moved into the rollups; `endpoint_id` is 0 for counts of events.
+"""The counts of recent minutes, which are kept here until they are moved into the roll-ups. `endpoint_id` is 0 for
+counts of events.
 
 Transactions with different shards write different rows and do not wait for each other. On PostgreSQL, `shard` is
-derived from the server process of the connection. A connection uses another shard after every 512 writes of the
-process, so an endpoint may have several rows per minute and connection. SQLite has a single writer: its shard is always
-0, and an active endpoint has one row per minute."""
+derived from the server process of the connection. After every 512 writes, a process switches its connections to another
+shard, so one connection may write several rows for the same endpoint and minute. SQLite has a single writer: its shard
+is always 0, and an active endpoint has one row per minute."""
 
 rollups = Table(
     "doorstep_rollups",
@@ -637,10 +640,10 @@ variables = Table(
 )
 """Named numbers.
 
-`routing` is the version of the endpoints. `pipeline:…` is the time when a worker last reported that it runs that
-pipeline. The others are used on SQLite only. `events` and `deliveries` are the last keys assigned, so that no key is
-used twice, not even after cleanup. A variable named after a task (stores/store.py) is the time until which a process
-holds its lock."""
+`routing` is the routing version. `pipeline:…` is the time when a worker last reported that it runs that pipeline. All
+other variables are used only on SQLite. `events` and `deliveries` are the keys that were assigned last. They are stored
+so that no key is used twice, not even after cleanup. A variable named after a task (stores/store.py) is the time until
+which a process holds the lock for that task."""
 
 VARIABLES = ("routing", "events", "deliveries", *(task.value for task in Task))
 """The rows of `variables` in a new database, all 0."""

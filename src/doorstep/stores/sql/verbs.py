@@ -1,10 +1,11 @@
-"""Every verb of the store outside the hot path, written once for both SQL stores.
+"""The store methods ("verbs") outside the hot path, written once for both SQL stores.
 
-Each verb runs a transaction script (queries/transaction.py). The generic verbs look up their script in the tables
-below, by the type of the record or query. A store implements `_run` and the verbs of the hot path.
+Each method runs a transaction script (queries/transaction.py). The generic methods, such as `get` and `page`, look up
+their script in the tables below, by the type of the record or query. Each store implements `_run` and the methods of
+the hot path, such as `accept` and `claim`.
 
-`scope` is the organization that a script works for: PostgreSQL hides the rows of all other organizations from it. With
-None, which the engine uses for its own reads and writes, the script sees all rows.
+`scope` is the organization whose data a script may read and write. PostgreSQL hides the rows of all other organizations
+from the script. With the scope None, which the engine uses for its own reads and writes, the script sees all rows.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ GET: dict[type, Script] = {
     Entity: entities.entity,
     EventView: events.event,
 }
-"""(org_id, key) -> the item."""
+"""The scripts for `get`, by record type: (org_id, key) -> the item."""
 GET_MANY: dict[type, Script] = {
     Circuit: endpoints.get_circuits,
     Delivery: deliveries.get_deliveries,
@@ -82,7 +83,7 @@ GET_MANY: dict[type, Script] = {
     Endpoint: endpoints.get_endpoints,
     EventSummary: events.get_summaries,
 }
-"""(org_id, keys) -> a list of items."""
+"""The scripts for `get_many`, by record type: (org_id, keys) -> a list of items."""
 PAGE: dict[type[PagedQuery[Any]], Script] = {
     alert.AlertFilter: alerts.list_alerts,
     listing.AuditFilter: accounts.list_audit,
@@ -98,7 +99,7 @@ PAGE: dict[type[PagedQuery[Any]], Script] = {
     OrphanedEntities: entities.orphaned,
     RetryQueueFilter: deliveries.retry_queue,
 }
-"""(org_id, query, cursor, limit) -> a Page."""
+"""The scripts for `page`, by query type: (org_id, query, cursor, limit) -> a Page."""
 COUNT: dict[type[PagedQuery[Any]], Script] = {
     BulkResults: bulks.count_results,
     DeadLetterFilter: dead_letters.count_dead_letters,
@@ -108,12 +109,12 @@ COUNT: dict[type[PagedQuery[Any]], Script] = {
     RetryQueueFilter: deliveries.count_retry_queue,
     listing.WaitingDeliveries: endpoints.count_waiting,
 }
-"""(org_id, query, limit) -> a Count."""
+"""The scripts for `count`, by query type: (org_id, query, limit) -> a Count."""
 COUNT_BY_ENDPOINT: dict[type[PagedQuery[Any]], Script] = {
     DeadLetterFilter: dead_letters.dead_letters_by_endpoint,
     RetryQueueFilter: deliveries.retry_queue_by_endpoint,
 }
-"""(org_id, query, limit) -> the number of items per endpoint."""
+"""The scripts for `count_by_endpoint`, by query type: (org_id, query, limit) -> the number of items per endpoint."""
 FIND: dict[type[BoundedQuery[Any]], Script] = {
     alert.AlertConfigs: alerts.configs_of,
     AwaitingEntities: entities.awaiting,
@@ -142,22 +143,22 @@ FIND: dict[type[BoundedQuery[Any]], Script] = {
     listing.UnhealthyEndpoints: endpoints.unhealthy,
     listing.Workers: documents.workers_seen,
 }
-"""(org_id, query) -> a list of items."""
+"""The scripts for `find`, by query type: (org_id, query) -> a list of items."""
 
 
 class Mode(Enum):
     """How to run a script."""
 
     READ = auto()
-    """On one consistent snapshot. The script changes nothing."""
+    """Read one consistent snapshot. The script changes nothing."""
     WRITE = auto()
-    """When the call returns, the changes are durable."""
+    """Write. When the call returns, the changes are durable."""
     WRITE_RELAXED = auto()
-    """A power failure may undo the changes."""
+    """Write. A power failure may undo the changes."""
 
 
 class SqlVerbs(ABC):
-    """The verbs; each is documented in stores/store.py."""
+    """The methods outside the hot path; stores/store.py documents each of them."""
 
     aggregate_max: ClassVar[int]
 

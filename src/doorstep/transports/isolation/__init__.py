@@ -1,8 +1,8 @@
 """Handlers in separate processes: if a process crashes, only its current attempt fails.
 
-`pool.py` manages the processes of one handler, and `child.py` runs inside each of them. This module has the settings of
-isolated handlers, the place from which a process imports its function, and the messages between worker and process.
-Each message is a length followed by msgpack:
+`pool.py` manages the processes of one handler, and `child.py` runs inside each of them. This module defines the
+settings of isolated handlers, the place from which a process imports its function, and the messages between worker and
+process. Each message is a length followed by msgpack:
 
 worker  → process   Orders, once                    the function to load, and its limits
 process → worker    Report, once                    the process is ready, or why it could not start
@@ -62,7 +62,7 @@ def isolation_options(
 ) -> IsolationOptions | None:
     """Check the options of a handler and return them; None if it is not isolated and runs in the worker itself."""
     if memory_mb_max is not None and not isolated:
-        raise ConfigError(f"memory_mb_max of handler {name!r} needs a process to limit; say isolated=True too")
+        raise ConfigError(f"memory_mb_max of handler {name!r} only limits separate processes; also set isolated=True")
     if memory_mb_max is not None and memory_mb_max < _MEMORY_MB_MIN:
         raise ConfigError(f"memory_mb_max of handler {name!r} must be {_MEMORY_MB_MIN} or more, got {memory_mb_max}")
     return IsolationOptions(processes_max, memory_mb_max) if isolated else None
@@ -71,7 +71,8 @@ def isolation_options(
 def isolations(
     handlers: Mapping[str, object], options: Mapping[str, IsolationOptions], owner: object, app: str | None
 ) -> dict[str, Isolation]:
-    """The isolation of each handler in `options`. Raises ConfigError if another process could not import a handler."""
+    """The isolation settings of each handler in `options`. Raises ConfigError if another process could not import a
+    handler."""
     return {
         name: Isolation(
             place=place_of(name, handlers[name], owner, app),
@@ -109,8 +110,8 @@ class Place(Record, frozen=True, kw_only=True):
 
 
 def place_of(name: str, function: object, owner: object, app: str | None) -> Place:
-    """Where to import the function: through `app` if it is given, otherwise from the module that defines the function.
-    Raises ConfigError if another process could not import it."""
+    """The place from which to import the function: `app` if it is given, otherwise the module that defines the
+    function. Raises ConfigError if another process could not import the function."""
     if app is not None:
         module, _, attribute = app.partition(":")
         return Place(module=module, attribute=attribute, handler=name)
@@ -126,7 +127,7 @@ def place_of(name: str, function: object, owner: object, app: str | None) -> Pla
 
 
 def find(place: Place) -> Callable[..., Any]:
-    """Import the function. Exceptions of its module are not caught."""
+    """Import the function. Exceptions that the application's code raises are not caught."""
     module = importlib.import_module(place.module) if place.script is None else _load_script(place.script)
     found = attrgetter(place.attribute)(module)
     if place.handler is None:
@@ -165,7 +166,7 @@ def _load_script(path: str) -> ModuleType:
 
 def _nowhere(name: str) -> str:
     return (
-        f"handler {name!r} cannot be isolated: a process of its own has no way to import it; define it at the top of a "
+        f"handler {name!r} cannot be isolated: a separate process cannot import it; define it at the top of a "
         "module, or start the program with doorstep worker --app module:name"
     )
 
@@ -174,7 +175,7 @@ def _nowhere(name: str) -> str:
 
 HEAD_BYTES = 4
 FRAME_BYTES_MAX = 1024 * 1024
-"""The maximum size of a report. Its body is cut at 16 KiB by default, and its traceback at 8,000 characters."""
+"""The maximum size of a report. Its body is cut at 16 KiB, and its traceback at 8,000 characters."""
 
 
 class Orders(Record, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ _EXIT_SECONDS = 5
 
 
 def main() -> None:
-    """Read the orders, load the function, and make attempts."""
+    """Read the `Orders`, load the function, and make attempts."""
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
     _outlive_signals()
@@ -107,7 +107,7 @@ class _Runner:
 
 
 def _unloadable(error: BaseException) -> Failure:
-    """The failure for a function that cannot be loaded. The text of the exception may quote anything in the
+    """The failure to report if the function cannot be loaded. The text of the exception may quote anything in the
     environment, so it is only in the detail, which only operators see."""
     return Failure(Code.HANDLER_CRASHED, f"it raised {type(error).__name__}.", detail=failure_of(error, b"").detail)
 
@@ -134,7 +134,8 @@ def _outlive_signals() -> None:
     """Do nothing on SIGINT and SIGTERM. Ctrl-C and service managers may signal all processes of a service, but the
     worker ends this process after its attempt.
 
-    The signal handlers are functions, because programs that the handler starts would inherit SIG_IGN.
+    The signals are handled by a function that does nothing. SIG_IGN is not used, because programs that the
+    application's code starts would inherit it.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
@@ -150,8 +151,8 @@ def _end_with_worker(link: socket.socket, runner: _Runner) -> None:
 
 
 def _watch(link: socket.socket, runner: _Runner) -> None:
-    """Wait until the worker closes the connection. If the process is busy then, kill its process group. An idle process
-    ends by itself."""
+    """Wait until the worker closes the connection. If this process is busy at that time, kill its process group. An
+    idle process ends normally."""
     hung_up = select.poll()
     hung_up.register(link, 0)
     hung_up.poll()

@@ -22,15 +22,15 @@ from doorstep.transports.isolation import FRAME_BYTES_MAX, HEAD_BYTES, Isolation
 _IDLE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
 _PAUSE_SECONDS_MAX = 5.0
-"""The limit of the pause after a process has failed to start. The pause doubles each time."""
+"""The longest pause after a process has failed to start. The pause doubles after each failure, up to this limit."""
 _CLOSE_SECONDS_MAX = 10.0
-"""How long `close` waits. An idle process ends sooner than this, and a killed one much sooner."""
+"""How long `close` waits. This is longer than an idle process needs to end, and much longer than a killed one needs."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One attempt. `started` is called when a process takes it. `ended` is called at most once, with its result; if no
-    process takes the attempt, it may be called without `started`."""
+    """One attempt. `started` is called when a process takes the attempt. `ended` is called at most once, with the
+    result; it may be called without `started` if no process took the attempt."""
 
     received: bytes
     started: Callable[[], None]
@@ -235,12 +235,13 @@ class HandlerProcess:
             raise Crashed(f"The handler's process could not be started: {error}.") from None
 
     def on_death(self, tell: Callable[[], None]) -> None:
-        """Call this function when the process ends, for any reason. It replaces the function passed before."""
+        """Call `tell` when the process ends, for any reason. A later call of this method replaces the function."""
         self._tell_death = tell
 
     @property
     def dead(self) -> bool:
-        """Whether the process has ended. Asks the operating system, because the event loop notices it later."""
+        """Whether the process has exited. Asks the operating system, because the event loop learns of the exit only
+        after a delay."""
         if self._process is None or self._process.returncode is not None or self._reader.at_eof():
             return True
         if not hasattr(os, "waitid"):  # macOS before Python 3.13

@@ -1,4 +1,4 @@
-"""Trace contexts: what is taken from senders, and what receivers are told."""
+"""Trace contexts: what is accepted from senders, and what is sent to receivers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EVENT = UUID("0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d10")
         (GIVEN, GIVEN),
         (f" {GIVEN.upper()} ", GIVEN),
         (f"00-{TRACE}-{SPAN}-00", f"00-{TRACE}-{SPAN}-00"),
-        (f"00-{TRACE}-{SPAN}-03", GIVEN),  # flags that we do not know are not passed on
+        (f"00-{TRACE}-{SPAN}-03", GIVEN),  # unknown flags are not passed on
         (f"cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like", GIVEN),
     ],
 )

@@ -1,4 +1,4 @@
-"""The variables of OpenTelemetry that say where spans go, and which."""
+"""The OpenTelemetry variables that set where spans are exported, and which spans."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_timeout_may_be_meant_in_milliseconds_or_seconds(given: str, seconds: 
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "0"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"),
-        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0.5"),  # taken as 0, it would be sent for ever
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0.5"),  # read as 0, it would make export never end
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "-1"),
         ("OTEL_BSP_SCHEDULE_DELAY", "0.001"),
         ("OTEL_TRACES_SAMPLER", "sometimes"),

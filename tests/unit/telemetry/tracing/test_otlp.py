@@ -19,7 +19,7 @@ attribute_lists = st.lists(st.tuples(texts, texts | st.integers(0, 2**63 - 1)), 
 
 
 def message(attributes: Attributes = (), correlation_id: str = "order-17", **more: Any) -> bytes:
-    """An attempt, linked to the one before if `linked` is given."""
+    """An encoded attempt span, linked to the previous attempt if `linked` is given."""
     parent, linked = more.pop("parent", True), more.pop("linked", False)
     form = template("doorstep.attempt", SpanKind.CLIENT, attributes, parent=parent, linked=linked)
     ids = TRACE, SPAN, PARENT if parent else 0

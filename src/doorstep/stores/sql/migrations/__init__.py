@@ -1,4 +1,4 @@
-"""Schema upgrades. Alembic runs them, and is loaded only if there is something to run.
+"""Schema upgrades. Alembic runs them, and is loaded only if an upgrade is needed.
 
 A revision is a module in `versions/` whose file name begins with the revision's number. Its `upgrade(op)` receives
 Alembic's operations as an argument. There is no alembic.ini, no env.py and no global state, so two stores can migrate
@@ -16,9 +16,10 @@ from sqlalchemy.engine import Connection
 from doorstep.errors import ConfigError
 
 VERSION_TABLE = "doorstep_version"
-"""Not Alembic's default name, because the program that embeds Doorstep may have its own `alembic_version` table."""
+"""This is not Alembic's default name, because the program that embeds Doorstep may have its own `alembic_version`
+table."""
 FOLDER = Path(__file__).parent
-"""Where Alembic finds `versions/`."""
+"""The folder in which Alembic finds `versions/`."""
 
 
 def upgrade(connection: Connection) -> None:
@@ -36,7 +37,7 @@ def upgrade(connection: Connection) -> None:
     scripts = ScriptDirectory(str(FOLDER))
 
     def steps(revision: Any, context: MigrationContext) -> Any:
-        return scripts._upgrade_revs("head", revision)  # Alembic's own recipes call it too
+        return scripts._upgrade_revs("head", revision)  # private, but Alembic's recipes call it too
 
     options = {"version_table": VERSION_TABLE, "transactional_ddl": True, "fn": steps}
     context = MigrationContext.configure(connection, opts=options)
@@ -49,7 +50,7 @@ def head() -> str:
 
 
 def revisions() -> tuple[str, ...]:
-    """All revisions that this version of Doorstep knows, oldest first."""
+    """All revisions that this version of Doorstep contains, oldest first."""
     files = (FOLDER / "versions").glob("[0-9]*.py")
     return tuple(sorted(file.name.partition("_")[0] for file in files))
 

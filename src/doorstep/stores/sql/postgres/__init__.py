@@ -1,4 +1,5 @@
-"""The store on PostgreSQL, for many machines. `store` has its methods. `connections` handles errors and reconnects."""
+"""The PostgreSQL store, which many machines can share. `store` contains its methods. `connections` handles errors and
+reconnects."""
 
 from doorstep.stores.sql.postgres.store import CONNECTIONS_READY, PostgresStore
 

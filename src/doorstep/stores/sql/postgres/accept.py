@@ -16,7 +16,8 @@ from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.schema import NEVER
 
 BEGIN_ACCEPT = f"BEGIN; SELECT pg_advisory_xact_lock_shared({ROUTING_LOCK})"
-"""Takes the routing lock. The statement that reads the routing version runs later, so it sees every earlier change."""
+"""Begins a transaction and takes the routing lock. The statement that reads the routing version runs later, so it sees
+every earlier change."""
 
 ACCEPT = f"""
 WITH event AS MATERIALIZED (
@@ -53,8 +54,8 @@ SELECT (SELECT value FROM doorstep_variables WHERE name = 'routing'),
 """
 """Deliveries refer to their event by its position in the arrays: a subscript is cheaper than a join of 500 by 500 rows.
 
-Returns the routing version and the positions of events that existed already. These occur if a caller repeats a call
-because it did not get the response. The statement adds no rows for them."""
+Returns the routing version and the positions of events that existed already. Such events occur if a caller repeats a
+call because it did not get the response. The statement adds no rows for these events."""
 
 LOCK_ORDERING_GROUPS = f"""
 SELECT pg_advisory_xact_lock(key) FROM (
@@ -82,7 +83,8 @@ UPDATE doorstep_deliveries d SET batch = TRUE
 FROM unnest($1::bigint[], $2::uuid[]) AS new(org_id, uid)
 WHERE d.org_id = ANY (ARRAY[new.org_id]) AND d.uid = new.uid
 """
-"""A separate statement, so that deliveries without a batch, which is nearly all of them, pay nothing for it."""
+"""This is a separate statement, so that it adds no cost for deliveries that are not batches, which are the vast
+majority."""
 
 TAKE_KEYS = """
 INSERT INTO doorstep_idempotency AS existing
@@ -135,7 +137,7 @@ class FirstReceipt(NamedTuple):
 
 
 class AcceptCall:
-    """One accept call. Creating it looks up all keys."""
+    """One accept call. The constructor looks up the keys of all organizations and endpoints."""
 
     def __init__(self, submissions: Sequence[Submission], key_map: KeyMap) -> None:
         self._submissions = submissions
@@ -186,7 +188,8 @@ class AcceptCall:
         return None if key is None else (self._orgs[position], key)
 
     async def _take_keys(self, connection: Connection, now: Instant) -> dict[OrgAndKey, FirstReceipt]:
-        """Insert the idempotency keys that are not in use. Returns the first receipts of those that are."""
+        """Insert the idempotency keys that are not in use yet. Returns the first receipts of the keys that are in
+        use."""
         requested = {
             org_and_key: FirstReceipt.of(submission)
             for position, submission in reversed(list(enumerate(self._submissions)))
@@ -254,6 +257,6 @@ class AcceptCall:
 
 
 def _unless_empty(column: list[object]) -> list[object]:
-    """The column, or an empty array if all its values are None: `unnest` fills it with NULLs, and the driver has
-    nothing to encode."""
+    """The column, or an empty array if all its values are None. `unnest` then fills the column with NULLs, and the
+    driver has nothing to encode."""
     return [] if column.count(None) == len(column) else column

@@ -84,11 +84,11 @@ FROM claimed c JOIN doorstep_events e ON e.id = ANY (ARRAY[c.event_id])
 """One statement that selects and locks deliveries, counts the attempt, writes the history, updates the events, and
 returns everything a worker needs.
 
-The first twenty-five columns are the fields of Claim in order; the last two update the floors (floors.py).
+The first twenty-five columns are the fields of Claim in order; the last two are used to update the floors (floors.py).
 
-Operators' retries are found with IS NOT DISTINCT FROM, so that PostgreSQL can use only the index `forced`. It once
-assumed that few deliveries were pending, and used the index of all pending deliveries. With 100,000 of them, a claim
-took 15 ms instead of 1 ms."""
+Operators' retries are found with IS NOT DISTINCT FROM, so that `forced` is the only index that PostgreSQL can use. With
+a condition that left it a choice, it once assumed that few deliveries were pending and used the index of all pending
+deliveries. With 100,000 pending deliveries, a claim then took 15 ms instead of 1 ms."""
 
 LOCK_ENDPOINTS = """
 SELECT id, rate_next_at FROM doorstep_endpoints WHERE id = ANY($1::bigint[])
@@ -120,7 +120,8 @@ FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = ANY (ARRAY[lane.endpo
 WHERE lane.due_at < {NEVER}
 ORDER BY lane.due_at
 """
-"""Skips from endpoint to endpoint in the index: one seek per endpoint, regardless of how many deliveries it has."""
+"""Skips from endpoint to endpoint in the index. It needs one seek per endpoint, regardless of how many deliveries the
+endpoint has."""
 
 SWEEP_FROM_FLOORS = f"""
 SELECT lane.endpoint_id, first.due_at, {_CIRCUIT}
@@ -133,7 +134,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN doorstep_circuits c ON c.endpoint_id = ANY (ARRAY[lane.endpoint_id])
 ORDER BY first.due_at
 """
-"""The same for known endpoints only. The search for each one starts at its floor."""
+"""Like SWEEP, but only for known endpoints. The search for each endpoint starts at its floor (floors.py)."""
 
 EXPIRED = """
 WITH RECURSIVE busy AS (
@@ -160,7 +161,7 @@ ORDER BY d.due_at, d.id LIMIT $2
 
 
 class EndpointQuota(NamedTuple):
-    """A quota, the address of its endpoint, and the due time at which to start searching for deliveries."""
+    """A quota, the address of its endpoint, and the due time from which to search for deliveries."""
 
     address: Address
     floor: Instant
@@ -168,7 +169,8 @@ class EndpointQuota(NamedTuple):
 
     @property
     def limited(self) -> bool:
-        """Whether the endpoint has a limit that all workers share, so that only one at a time may claim from it."""
+        """Whether the endpoint has a limit that all workers share, so that only one worker at a time may claim from
+        it."""
         return self.quota.concurrency_max is not None or self.quota.rate_per_second is not None
 
 
@@ -211,7 +213,7 @@ class ClaimCall(NamedTuple):
     async def _update_rates(
         self, connection: Connection, quotas: Sequence[EndpointQuota], rates: dict[int, Instant], rows: Sequence[Record]
     ) -> None:
-        """Record how many deliveries were claimed. These may be fewer than the rate limit allowed."""
+        """Record how many deliveries were claimed, which may be fewer than the rate limit allowed."""
         taken = Counter(row["endpoint_id"] for row in rows if row["was_due_at"] is not None)
         moved = {
             one.address.key: admit(rate, rates[one.address.key], self.now, taken[one.address.key])[1]
@@ -223,7 +225,8 @@ class ClaimCall(NamedTuple):
 
 
 def claims_of(rows: Sequence[Record]) -> list[Claim]:
-    """The claims in order. If an event has several claims, only the first one counts as having picked it up."""
+    """The claims in order. If several claims belong to the same event, only the first one counts as picking up the
+    event."""
     claims = [Claim._make(row[:25]) for row in rows]
     picked_up = [claim.event_key for claim in claims if claim.picked_up]
     return claims if len(set(picked_up)) == len(picked_up) else _picked_up_once(claims)

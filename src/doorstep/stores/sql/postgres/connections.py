@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: pools that reconnect by themselves, transactions, errors, and migration.
+"""Connections to PostgreSQL: pools that reconnect automatically, transactions, errors, and migration.
 
 Work is passed as a function that runs in one transaction, so that it can be repeated if PostgreSQL cancels it to break
 a deadlock. After an unexpected error the connection is closed, not reset: a frozen server would not respond to the
@@ -43,7 +43,7 @@ Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 T = TypeVar("T")
 
 CONFLICTS = (DeadlockDetectedError, SerializationError, UniqueViolationError)
-"""Conflicts between two transactions. The work can simply be repeated."""
+"""Errors that mean a conflict between two transactions. The work can simply be repeated."""
 
 _UNAVAILABLE = (
     OSError,  # connection refused or reset, and all our own timeouts
@@ -56,7 +56,8 @@ _UNAVAILABLE = (
 )
 
 _LOST = re.compile(r"clos(ed|ing)|released back|PoolConnectionHolder")
-"""Matches asyncpg's messages for a lost connection or a closing pool. Its other InterfaceErrors mean a wrong call."""
+"""Matches asyncpg's messages for a lost connection or a closing pool. asyncpg's other InterfaceErrors mean that it was
+called incorrectly."""
 
 _CONFLICT_TRIES = 5
 
@@ -87,8 +88,8 @@ class Connections:
         """Open connections and plan these statements before they are needed.
 
         A new connection takes 25 ms to return its first result: 4 ms to connect, 14 ms for asyncpg to load the array
-        types, and the rest to plan. Without warming up, a delivery would have to wait for that. If the server has no
-        connections available, they are opened later, when they are needed.
+        types, and the rest to plan. Without warming up, the first deliveries would have to wait for that. If the server
+        has no connections available now, they are opened later, when they are needed.
         """
         await asyncio.gather(*(self._warm_up_one(statements) for _ in range(count)))
 
@@ -99,7 +100,7 @@ class Connections:
                     await _run_on_empty_batch(connection, statement)
 
     def close(self) -> None:
-        """Close all connections at once. The server rolls back transactions that are still running."""
+        """Close all connections immediately. The server rolls back transactions that are still running."""
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
@@ -107,7 +108,7 @@ class Connections:
     async def run(self, work: Callable[[Connection], Awaitable[T]], begin: str = "BEGIN") -> T:
         """Run `work` in one transaction. After a conflict with another transaction, run it again from the start.
 
-        If `begin` is empty, the work must be a single statement, which is a transaction by itself.
+        If `begin` is empty, the work must be a single statement, which then runs as its own transaction.
         """
         for _ in range(_CONFLICT_TRIES - 1):
             try:
@@ -130,13 +131,13 @@ class Connections:
             return result
 
     async def fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        """Run a single statement, which is a transaction by itself."""
+        """Run a single statement as its own transaction."""
         async with self.connection() as connection:
             return await connection.fetch(statement, *arguments)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection with no open transaction. Errors of the server or network are raised as StoreUnavailable."""
+        """A connection with no open transaction. Errors of the server or the network are raised as StoreUnavailable."""
         pool = self._pool
         if pool is None:
             raise StoreUnavailable("the PostgreSQL store is closed; open it first")
@@ -172,7 +173,7 @@ def unavailability() -> Iterator[None]:
 
 
 async def _run_on_empty_batch(connection: Connection, statement: str) -> None:
-    """Run a batch statement with an empty batch. PostgreSQL plans it, and no row changes."""
+    """Run a batch statement with an empty batch, so that PostgreSQL plans it but changes no rows."""
     prepared = await connection.prepare(statement)
     empty = [_EMPTY.get(parameter.name, []) for parameter in prepared.get_parameters()]
     await connection.fetch(statement, *empty)
@@ -196,7 +197,8 @@ _DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
 
 
 def begin_transaction(org_key: int | None, *, reading: bool) -> str:
-    """The statements that begin a transaction. It sees the rows of one organization, or of all if `org_key` is None.
+    """The statements that begin a transaction. The transaction sees the rows of one organization, or all rows if
+    `org_key` is None.
 
     All statements of a reading transaction see the same snapshot. In a writing transaction each statement is planned
     again: writes are rare, and a plan that was cached while the tables were small would stay in use after they have
@@ -222,7 +224,7 @@ async def run_transaction(connection: Connection, make_script: Callable[[], Tran
 
 
 async def run_step(connection: Connection, step: Step) -> Rows:
-    """Run one step, either of a script or on its own."""
+    """Run one step, either as part of a script or on its own."""
     # asyncpg already returns UUIDs and booleans, so no values have to be converted.
     statement, arguments, _, _ = prepare(step, _DIALECT)
     if not arguments:
@@ -237,7 +239,7 @@ async def run_step(connection: Connection, step: Step) -> Rows:
 
 
 async def migrate(url: str, schema: str | None) -> None:
-    """Run the missing migrations in one transaction. Processes that do so at the same time wait for each other."""
+    """Run the missing migrations in one transaction. Processes that migrate at the same time wait for each other."""
     connect = partial(_connect, url, schema)
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
     with unavailability():

@@ -1,4 +1,5 @@
-"""The counters of accept, claim and settle. Accept and claim update them in their main statement, settle separately."""
+"""The counters that `accept`, `claim` and `settle` update: the first two in their main statement, `settle` in a separate
+statement."""
 
 from __future__ import annotations
 
@@ -15,18 +16,19 @@ _writes = count()
 
 
 def generation() -> int:
-    """The number of the shard that connections use now. It changes after every 512 writes of this process.
+    """The number of the shard that the connections of this process use now. It changes after every 512 writes of this
+    process.
 
     PostgreSQL keeps every version of a row that an open snapshot may still need, and reads all of them to find the
     newest. With a single shard, a transaction that updates counters took 0.5 ms at first, and 0.9 ms after 5,000 writes
-    during which a snapshot was open. With several shards it stays at 0.5 ms (measured).
+    that were made while a snapshot was open. With several shards, it stays at 0.5 ms (measured).
     """
     return next(_writes) // _WRITES_PER_SHARD % GENERATIONS
 
 
 def accepted(now: str, generation: str, events: str, deliveries: str) -> str:
-    """SQL that counts new events and deliveries. `events` names a table with the column `org_id`, and `deliveries` one
-    with `org_id` and `endpoint_id`."""
+    """SQL that counts new events and deliveries. `events` names a table with the column `org_id`, and `deliveries`
+    names a table with `org_id` and `endpoint_id`."""
     return counters_sql(
         f"""SELECT org_id, endpoint_id, {_minute(now)}, {_shard(generation)}, events, events, deliveries, deliveries FROM (
             SELECT org_id, {OF_EVENTS} AS endpoint_id, count(*) AS events, 0 AS deliveries FROM {events} GROUP BY org_id

@@ -1,8 +1,9 @@
-"""Floors: positions in an index where reads start while PostgreSQL cannot remove dead index entries.
+"""Floors: the index positions at which reads start as long as PostgreSQL cannot remove dead index entries.
 
 A claimed delivery leaves a dead entry in the index of pending deliveries, and a forwarded message leaves one in the
-index of the outbox. Usually the next read removes it. While another session keeps an old snapshot open, it cannot be
-removed, and every read scans all dead entries since then: 0.13 ms per thousand (measured).
+index of the outbox. Usually the next read removes this entry. While another session keeps an old snapshot open, the
+entry cannot be removed, and every read scans all entries that have died since that snapshot was taken. That takes 0.13
+ms per thousand entries (measured).
 
 Only in that case do reads start at a floor, below which no rows are expected. An occasional full read finds rows that
 were committed late.
@@ -17,7 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from doorstep.clock import MILLISECOND, Instant
 
 SLOW_READS = 5
-"""The number of slow full reads in a row after which floors are used. Fewer may just mean that the machine is busy."""
+"""The number of slow full reads in a row after which floors are used. Fewer slow reads may just mean that the machine
+is busy."""
 FULL_PAUSE_SECONDS = 1.0
 FULL_SHARE = 0.05
 """Full reads take at most this share of the time, however slow they are."""
@@ -52,7 +54,8 @@ class DueFloors(Floor):
 
     SLOW_SECONDS = 0.008
     SLOW_SECONDS_PER_LANE = 50e-6
-    """A sweep takes about 1 ms plus 3 µs per lane. 60,000 dead entries add 9 ms."""
+    """A sweep counts as slow if it takes longer than SLOW_SECONDS plus this time per lane. It normally takes about 1 ms
+    plus 3 µs per lane; 60,000 dead entries add 9 ms."""
     SLACK: Instant = 250 * MILLISECOND
     """Floors stay at least this far in the past, because a delivery may be committed after its due time."""
 
@@ -62,7 +65,7 @@ class DueFloors(Floor):
 
     @property
     def floors(self) -> Mapping[int, Instant]:
-        """The known lanes, with the due time at which to start searching each."""
+        """The due time from which to search each known lane, by the key of the lane's endpoint."""
         return self._floors
 
     def of(self, endpoint_key: int) -> Instant:
@@ -84,12 +87,13 @@ class DueFloors(Floor):
 
 
 class OutboxFloor(Floor):
-    """A floor for the outbox: the key up to which it had been read `SLACK_SECONDS` ago."""
+    """A floor for the outbox: the key up to which the outbox had been read `SLACK_SECONDS` ago."""
 
     SLOW_SECONDS = 0.003
-    """A read normally takes 0.3 ms."""
+    """A full read that finds nothing counts as slow if it takes longer than this. It normally takes 0.3 ms."""
     SLACK_SECONDS = 10.0
-    """If a transaction commits later than this after its insert, only the next full read finds its message."""
+    """If a transaction commits more than this many seconds after it inserted a message, only the next full read finds
+    the message."""
 
     def __init__(self, elapsed: Callable[[], float] = time.monotonic) -> None:
         super().__init__(elapsed)

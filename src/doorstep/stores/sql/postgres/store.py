@@ -6,9 +6,9 @@ There are two groups of methods, each with its own connection pool. Both may use
   once. A plan that was made while a table was small must not scan the table after it has grown.
 - The cold methods see only the organization that they are called for. PostgreSQL chooses which index they use.
 
-Hot statements must not depend on statistics either, because statistics are outdated just when the load changes. So they
-find a row with `id = ANY (ARRAY[key])`. With a plain `id = key`, PostgreSQL may scan the whole primary key and look up
-each row in the batch, if it assumes that the table is small or that few rows match.
+Hot statements must not depend on statistics either, because statistics are outdated precisely when the load changes. So
+they find a row with `id = ANY (ARRAY[key])`. With a plain `id = key`, PostgreSQL may assume that the table is small or
+that few rows match. It then scans the whole index of the primary key and compares every entry with the batch.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ from doorstep.stores.store import Features, Task, Topic
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 8
-"""The maximum for each of the two pools of a process. One more connection listens for wake-ups."""
+"""The maximum number of connections in each of the two pools of a process. One more connection listens for wake-ups."""
 CONNECTIONS_READY = 4
-"""The number of connections opened when a process starts: accept, claim, settle and reclaim run concurrently."""
+"""The number of connections opened when a process starts: one each for accept, claim, settle and reclaim, which run
+concurrently."""
 COMMAND_SECONDS = 15.0
-"""The timeout of a statement, so that callers do not wait forever for a frozen server. Normally none takes nearly as
-long."""
+"""The timeout of a statement. It keeps callers from waiting forever for a frozen server; normally, statements are much
+faster."""
 
 _INDEXES_ONLY = {
     "enable_seqscan": "off",
@@ -68,7 +69,7 @@ _INDEXES_ONLY = {
 }
 _HOT = {SCOPE: ALL_ORGS, "plan_cache_mode": "force_generic_plan", **_INDEXES_ONLY}
 _OFTEN = (accept.ACCEPT, claim.SWEEP, claim.CLAIM, settle.SETTLE, settle.SETTLE_EVENTS, counters.ADD)
-"""The frequent statements, which are planned in advance on the connections opened at the start."""
+"""The frequent statements. They are planned in advance on the connections that are opened at startup."""
 BYPASSES_RLS = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 ANY_POSTED = f"SELECT true FROM doorstep_outbox WHERE {FORWARDABLE} AND id > $1 ORDER BY id LIMIT 1"
 ANY_INCIDENT = "SELECT true FROM doorstep_incidents LIMIT 1"
@@ -84,7 +85,7 @@ class PostgresStore(SqlVerbs):
     features = Features(many_machines=True, notices_posts=False)
     aggregate_max = 5_000
     """Aggregating 5,000 counters takes 0.1 s if many belong to the same endpoint, and 0.4 s if each belongs to a
-    different one. That is 10,000 to 50,000 counters a second."""
+    different one. That is 10,000 to 50,000 counters per second."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class PostgresStore(SqlVerbs):
         return insert_on(connection, message, self._outbox_table, wake)
 
     async def any_waiting(self, topic: Topic) -> bool:
-        """Checks without a transaction, because it is called very often."""
+        """The check uses no transaction, because it runs very often."""
         if topic is Topic.INCIDENTS:
             return bool(await self._hot.fetch(ANY_INCIDENT))
         floor, started = self._outbox_floor.now(), time.monotonic()
@@ -223,8 +224,8 @@ class PostgresStore(SqlVerbs):
     # -- internals -----------------------------------------------------------------------------------------
 
     async def _run(self, mode: Mode, scope: UUID | None, make_script: Callable[[], Transaction[T]]) -> T:
-        """Run a script. Writes of the engine itself use the hot pool, whose plans use only indexes. A write that sorted
-        all waiting deliveries would delay claims."""
+        """Run a script. Writes without a scope come from the engine itself. They use the hot pool, whose plans use only
+        indexes, because a write that sorted all waiting deliveries would delay claims."""
         connections = self._cold if mode is Mode.READ or scope is not None else self._hot
         if mode is Mode.WRITE_RELAXED:
             begin = settle.BEGIN_RELAXED
@@ -278,7 +279,8 @@ class PostgresStore(SqlVerbs):
 
 
 def _settings(command_seconds: float) -> dict[str, str]:
-    """The settings of a connection. The server cancels a statement that exceeds our timeout, and releases its locks."""
+    """The settings of a connection. The server cancels a statement that exceeds our timeout, so that its locks are
+    released."""
     return {
         "application_name": "doorstep",
         "jit": "off",

@@ -1,7 +1,9 @@
-"""Wake-ups between processes: NOTIFY after events or outbox messages were written, LISTEN on a separate connection.
+"""Wake-ups between processes, by LISTEN and NOTIFY on a separate connection. A process notifies the others after it has
+written events or outbox messages.
 
 Wake-ups are only hints. They are sent after the commit, not inside the transaction. PostgreSQL serializes the commits
-of transactions that notify, including the flush: 32 writers would reach 2,500 instead of 9,300 commits a second.
+of transactions that notify, including the flush to disk. With 32 writers, notifying inside the transaction would allow
+only 2,500 commits per second instead of 9,300.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from doorstep.stores.sql.postgres.connections import unavailability
 WORK, POSTED = "doorstep_work", "doorstep_posted"
 """The channels for due deliveries and for messages in the outbox."""
 CHECK_SECONDS = 10.0
-"""How often the connection is checked. A machine that fails or leaves the network does not close its connections."""
+"""How often the connection is checked. The checks are needed because a machine that fails or leaves the network does
+not close its connections."""
 RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 END_UNRESPONSIVE_HOLDER = """
@@ -34,7 +37,8 @@ Listener: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 class Wakeups:
-    """One connection that listens, notifies and holds the locks of tasks. It is replaced whenever it is lost."""
+    """One connection that listens, notifies and holds the advisory locks of tasks. It is replaced whenever it is
+    lost."""
 
     def __init__(self, connect: Callable[[], Awaitable[Listener]], elapsed: Callable[[], float] = monotonic) -> None:
         self._connect = connect
@@ -53,8 +57,8 @@ class Wakeups:
         self._wakes[channel].append(wake)
 
     def start(self) -> None:
-        """Start in the current event loop. Creates new asyncio locks and events, because those of a previous event loop
-        cannot be used in this one."""
+        """Start in the current event loop. This creates new asyncio locks and events, because those of a previous event
+        loop cannot be used in the current one."""
         self._busy, self._lost = asyncio.Lock(), asyncio.Event()
         self._listening = asyncio.create_task(self._listen(), name="doorstep-postgres-wakeups")
 
@@ -77,11 +81,12 @@ class Wakeups:
             await self._fetch(f"NOTIFY {self._pending.pop()}")
 
     async def acquire(self, lock: str, span_seconds: float) -> bool:
-        """Acquire an advisory lock, which lasts as long as the connection. Returns whether the caller may do the task.
+        """Acquire an advisory lock, which lasts as long as the connection. Returns whether the caller may run the task.
 
         Also returns True if there is no connection, because the lock only avoids duplicate work. `lock` is an SQL
         expression for the lock's key. The holder must call this again within `span_seconds`: the connection of a frozen
-        process or a failed machine can stay open for hours, so another process may terminate it after that time.
+        process or a failed machine can stay open for hours, so another process may terminate it if there is no call for
+        that long.
         """
         if lock in self._held:
             await self._fetch("SELECT 1")  # shows other processes that the holder is alive
@@ -92,8 +97,8 @@ class Wakeups:
         return taken is not False or await self._freed(lock, span_seconds)
 
     async def _freed(self, lock: str, span_seconds: float) -> bool:
-        """Terminate the holder's connection if it was inactive for the span. Returns whether the caller may do the
-        task. Checks at most once per span."""
+        """Terminate the lock holder's connection if it was inactive for the whole span. Returns whether the caller may
+        do the task. Checks at most once per span."""
         if self._elapsed() < self._check_at.get(lock, 0.0):
             return False
         self._check_at[lock] = self._elapsed() + span_seconds

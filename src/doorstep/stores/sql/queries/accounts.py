@@ -1,7 +1,7 @@
 """Accounts: organizations, their API keys, and their audit log.
 
-An audit entry is stored with the ids of its subjects, so that it can be found by each of them. Entries never change;
-only the cleaner removes them.
+An audit entry is stored with the ids of its subjects, so that it can be found by any of these ids. Entries never
+change; only the cleaner removes them.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ _ORGS = select(orgs.c.document).order_by(orgs.c.id)
 _REPLACE_ORG = update(orgs).where(IN_ORG).values(document=bindparam("new_document"))
 _ADD_ORG = insert(orgs)
 BUMP_VERSION = update(variables).where(variables.c.name == "routing").values(value=variables.c.value + 1)
-"""The updated row also serves as a lock: while one transaction that writes endpoints holds it, other writers wait, and
-so does accepting."""
+"""The updated row also serves as a lock: while a transaction that writes endpoints holds it, other such transactions
+and accept calls wait."""
 
 
 def put_org(org: Org) -> Transaction[None]:
-    """Lock the routing version before the organization's row, as does every transaction that locks both."""
+    """Write an organization. The routing version is locked before the organization's row, in the same order as in all
+    other transactions that lock both."""
     document = msgspec.json.encode(org).decode()
     if (yield execute(ORG_KEY, org=org.org_id)):
         yield execute(BUMP_VERSION)
@@ -145,8 +146,8 @@ _decode_subjects = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def write_entry(org: int, entry: AuditEntry) -> Transaction[None]:
-    """Write an entry, and the subjects that are ids. Other subjects are names of pipelines and entities, which are not
-    searchable."""
+    """Write an entry, and make it searchable by those of its subjects that are ids. The other subjects, the names of
+    pipelines and entities, are not searchable."""
     fields = {name: getattr(entry, name) for name in _ENTRY_FIELDS}
     fields["subjects"] = msgspec.json.encode(entry.subjects).decode()
     ((key,),) = yield execute(_ADD_ENTRY, org_id=org, **fields)
@@ -197,7 +198,8 @@ def list_audit(org_id: UUID, query: AuditFilter, cursor: str | None, limit: int)
 
 
 def _each_once(slices: Sequence[Slice]) -> list[Slice]:
-    """Keep an entry that has several of the requested subjects only in the first slice that contains it."""
+    """Remove duplicates: an entry with several of the requested subjects is in several slices, and stays only in the
+    first of them."""
     seen: set[Position] = set()
     distinct: list[Slice] = []
     for rows, end in slices:

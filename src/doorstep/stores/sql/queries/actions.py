@@ -1,4 +1,4 @@
-"""Operators' actions on deliveries, and dead-lettering of deliveries without an attempt."""
+"""Operators' actions on deliveries. Also turns deliveries into dead letters without attempting them."""
 
 from __future__ import annotations
 
@@ -166,15 +166,16 @@ _WAITING = (
     .limit(LIMIT)
 )
 _LOCK = MOVER.where(deliveries.c.id.in_(KEYS)).order_by(deliveries.c.id).with_for_update(of=deliveries)
-"""Selects by key alone. With a condition on the state, PostgreSQL may read every waiting delivery to find these."""
+"""Selects deliveries by key alone. With a condition on the state, PostgreSQL might read every waiting delivery to find
+them."""
 _NO_END: Instant = 2**63 - 1
 
 
 def dead_letter_waiting(
     endpoint_id: UUID, code: str, reason: str, now: Instant, limit: int, created_before: Instant | None
 ) -> Transaction[Moved]:
-    """Choose the deliveries, then lock their ordering groups, then the deliveries. A delivery that is claimed in
-    between is left out. It is not replaced by another, because the ordering group of that delivery would not be
+    """Choose the deliveries, lock their ordering groups, then lock the deliveries. A delivery that is claimed in the
+    meantime is left out. No other delivery takes its place, because the ordering group of that delivery would not be
     locked."""
     before = _NO_END if created_before is None else created_before
     rows = yield execute(_WAITING, endpoint=endpoint_id, created_before=before, limit=limit)
@@ -195,7 +196,7 @@ def dead_letter_all(movers: Sequence[Mover], code: str, reason: str, now: Instan
 
 
 def _dead_letter(movers: Iterable[Mover], code: str, reason: str, at: Instant, note: str) -> Transaction[None]:
-    """Turn deliveries into dead letters, one endpoint at a time, because a cause belongs to one endpoint."""
+    """Turn deliveries into dead letters, one endpoint at a time, because each cause belongs to one endpoint."""
     by_endpoint: dict[UUID, list[Mover]] = {}
     for mover in movers:
         by_endpoint.setdefault(mover.endpoint_id, []).append(mover)

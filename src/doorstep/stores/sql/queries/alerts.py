@@ -83,13 +83,13 @@ def _next_org(after: ColumnElement[Any]) -> ScalarSelect[Any]:
 
 _FIRST_HOP = select(_next_org(literal(0, BigInteger)).label("org")).cte("hop", recursive=True)
 _HOP = _FIRST_HOP.union_all(select(_next_org(_FIRST_HOP.c.org)).where(_FIRST_HOP.c.org.is_not(None)))
-"""The organizations with incidents. The query jumps from one organization to the next in the index, with one seek each,
-regardless of the number of incidents."""
+"""The organizations with incidents. The query jumps from one organization to the next in the index. It needs one seek
+per organization, regardless of the number of incidents."""
 _ORGS = select(orgs.c.uid).join(_HOP, _HOP.c.org == orgs.c.id).order_by(orgs.c.id)
 
 
 def incident_step(org: int, incident: Incident | None) -> Step:
-    """Add the incident of a change, if there is one, in the same transaction as the change."""
+    """Add the incident that a change causes, if any, in the same transaction as the change."""
     return incident_steps([] if incident is None else [(org, incident)])
 
 
@@ -179,8 +179,8 @@ _ONE = select(_A.document).join(orgs, orgs.c.id == _A.org_id).where(IN_ORG, _A.u
 _OF_ORG = select(_A.id, _A.document).where(_A.org_id == ORG)
 _OPEN = _OF_ORG.where(text(ALERT_OPEN)).order_by(_A.subject)
 _PENDING = _OF_ORG.where(text(ALERT_PENDING)).order_by(_A.review_at)
-"""`_OPEN` and `_PENDING` are sorted in the order of their partial indexes. Otherwise SQLite uses the index of all
-alerts that the organization has ever had."""
+"""`_OPEN` and `_PENDING` are sorted in the order of their partial indexes. Otherwise SQLite would use the index of all
+alerts of the organization, past and present."""
 _ENDED = _OF_ORG.where(text(ALERT_MAY_RETURN), _A.review_at.is_(None), _A.ended_at > bindparam("after"))
 _TO_REVIEW = select(orgs.c.uid).where(
     orgs.c.id.in_(select(_A.org_id).where(_A.review_at.is_not(None), _A.review_at <= bindparam("now")))
@@ -235,7 +235,8 @@ _R = alert_configs.c
 _NAMED = (_R.org_id == bindparam("owner"), _R.uid == bindparam("config"))
 _LOCK = select(_R.version).where(*_NAMED).with_for_update()
 _LOCK_ORG = select(orgs.c.id).where(orgs.c.id == bindparam("owner")).with_for_update(key_share=True)
-"""`key_share` does not block transactions that only add rows that refer to the organization, such as accepts."""
+"""Because of `key_share`, this lock does not block transactions that only add rows referring to the organization, such
+as accepts."""
 _SOME = select(_R.id).where(_R.org_id == bindparam("owner")).limit(LIMIT)
 _ADD = insert(alert_configs)
 _WRITE = update(alert_configs).where(*_NAMED).values(new_parameters(("version", "ends_at", "document")))
@@ -265,8 +266,9 @@ def put_config(config: AlertConfig, expected_version: int | None, limit: int | N
 
 
 def _check_room(org: int, limit: int | None, now: Instant) -> Transaction[None]:
-    """Conflict if the organization has `limit` settings and none of them has expired; expired ones are removed to make
-    room. The lock on the organization's row prevents two writers from adding settings at the same time."""
+    """Raise Conflict if the organization has `limit` settings and none of them has expired. Expired settings are
+    removed to make room. The lock on the organization's row prevents two writers from adding settings at the same
+    time."""
     yield execute(_LOCK_ORG, owner=org)
     if limit is None or len((yield execute(_SOME, owner=org, limit=limit))) < limit:
         return

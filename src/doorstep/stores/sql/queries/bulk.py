@@ -61,8 +61,8 @@ _WRITE = update(bulks).where(bulks.c.id == bindparam("key")).values(new_paramete
 
 
 def add_bulk(bulk: Bulk) -> Transaction[bool]:
-    """False if the id exists. If two processes add the same id at the same time, the database rejects the second. Its
-    transaction is retried and then finds the first."""
+    """Returns False if the id exists. If two processes add the same id at the same time, the database rejects the
+    second insert. That transaction is retried, finds the row of the first and returns False."""
     org = yield from org_key(bulk.org_id)
     if (yield execute(_KEY, bulk=bulk.bulk_id)):
         return False
@@ -116,8 +116,8 @@ _STILL_TRYING = or_(
     deliveries.c.state == DeliveryState.IN_PROGRESS.value,
     and_(deliveries.c.state == DeliveryState.PENDING.value, deliveries.c.attempt == bulk_items.c.attempt),
 )
-"""The condition under which `retry_succeeded` returns None, in SQL, so that retries still in flight (up to a thousand)
-need not be read."""
+"""The SQL condition under which `retry_succeeded` returns None. A query that excludes these rows need not read the
+retries that are still in flight (up to a thousand)."""
 _ENDED = (
     select(bulk_items.c.delivery_id, deliveries.c.state, deliveries.c.attempt, bulk_items.c.attempt)
     .outerjoin(deliveries, deliveries.c.id == bulk_items.c.delivery_id)

@@ -1,8 +1,8 @@
 """Dead letters, newest first.
 
-Archived dead letters are in two ranges of the index: those that the cleaner has archived, and old ones that it has not
-archived yet. Both ranges are scanned, and the results are merged in the order of `settled_at`, the time at which a
-delivery became a dead letter.
+Archived dead letters are in two ranges of the index: one for dead letters that the cleaner has archived, and one for
+old dead letters that it has not archived yet. Both ranges are scanned, and the results are merged in the order of
+`settled_at`, the time at which a delivery became a dead letter.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _NO_ID = UUID(int=0)
 
 
 class Range(NamedTuple):
-    """Dead letters in one state with a `settled_at` from `low` (inclusive) to `high` (exclusive)."""
+    """Dead letters that are in one state and have a `settled_at` from `low` (inclusive) to `high` (exclusive)."""
 
     state: DeliveryState
     low: Instant
@@ -93,14 +93,15 @@ def ranges_of(query: DeadLetterFilter) -> list[Range]:
 
 
 def cause_of(query: DeadLetterFilter) -> int | None:
-    """The cause to filter by; -1, which matches nothing, for a number that does not fit in the column."""
+    """The cause to filter by. If the requested number does not fit in the column, this is -1, which matches nothing."""
     return query.cause if query.cause is None or 0 <= query.cause <= KEY_MAX else -1
 
 
 def dead_in(state: DeliveryState, letter: Columns = _D) -> tuple[Condition, ...]:
-    """The conditions for an organization's dead letters in one state. They contain the condition DEAD literally,
-    because a database uses a partial index only if it recognizes the index's condition. These conditions suffice for
-    the index by cause; the other two indexes also need the extra terms of DEAD_BY_TIME and DEAD_BY_ENDPOINT."""
+    """The conditions for an organization's dead letters in one state. They contain the condition DEAD of the partial
+    indexes word for word, because a database uses a partial index only if it recognizes its condition in the query.
+    These conditions suffice for the index by cause; the other two indexes also need the extra terms of DEAD_BY_TIME and
+    DEAD_BY_ENDPOINT."""
     dead, archived = (letter.state == literal_column(f"'{one}'") for one in ("dead", "archived"))
     in_state = dead if state is DeliveryState.DEAD else archived
     return letter.org_id == ORG, or_(dead, archived), letter.deleted_at.is_(None), in_state
@@ -116,7 +117,7 @@ _DIED = (_D.settled_at >= _LOW, _D.settled_at < _HIGH)
 
 
 class _Statements(NamedTuple):
-    """The statements about dead letters in one state."""
+    """The SQL statements that read dead letters in one state."""
 
     scan: IndexScan
     count_all: Statement
@@ -190,8 +191,8 @@ def _values(org_id: UUID, query: DeadLetterFilter) -> dict[str, object]:
 
 
 _HOPS_MIN = 250
-"""The minimum number of causes examined for one page. It is large because few of an organization's causes may belong to
-the endpoint in the filter."""
+"""The minimum number of causes examined for one page. It is large because, with a filter by endpoint, only a few of
+the examined causes may match."""
 
 
 def cause_groups(org_id: UUID, grouped: CauseGroups, cursor: str | None, limit: int) -> Transaction[Page[CauseGroup]]:
@@ -214,8 +215,8 @@ def _cause_values(org_id: UUID, query: DeadLetterFilter, cursor: str | None) -> 
 
 
 def _causes(query: DeadLetterFilter, hops: int, values: dict[str, object]) -> Transaction[tuple[set[int], int | None]]:
-    """The next causes with dead letters in the filtered time range, and the last examined cause, or None if there are
-    no more causes."""
+    """The next causes with dead letters in the filtered time range, and the last examined cause (None if there are no
+    more causes)."""
     causes: set[int] = set()
     ends: list[int] = []
     for where in ranges_of(query):
@@ -254,7 +255,8 @@ def _groups_of(
 
 
 def _merged(one: CauseGroup | None, other: CauseGroup) -> CauseGroup:
-    """Merge the groups that one cause has in the two ranges: archived by the cleaner, and not archived yet."""
+    """Merge the groups of one cause from the two ranges: dead letters that the cleaner has archived, and those that it
+    has not archived yet."""
     if one is None:
         return other
     total = one.count.value + other.count.value
@@ -269,7 +271,7 @@ def _merged(one: CauseGroup | None, other: CauseGroup) -> CauseGroup:
 
 
 def _hops(state: DeliveryState) -> CTE:
-    """The next causes, up to `hops` of them, that are greater than `after` and at most `last`."""
+    """The next causes that are greater than `after` and at most `last`, up to `hops` of them."""
     first = _next_cause(state, bindparam("after", type_=BigInteger()))
     hop = select(first.label("cause"), literal(1).label("n")).cte("hop", recursive=True)
     more = (hop.c.cause.is_not(None), hop.c.n < bindparam("hops"))
@@ -300,8 +302,8 @@ def _causes_in(state: DeliveryState) -> Statement:
 
 
 def _groups(state: DeliveryState) -> Statement:
-    """One row per cause: the cause, the key of its newest dead letter, the `settled_at` of its oldest, NULL, and the
-    number of its dead letters, up to `beyond`."""
+    """One row per cause: the cause, the key of its newest dead letter, the `settled_at` of its oldest dead letter,
+    NULL, and the number of its dead letters, up to `beyond`."""
     hop = _hops(state)
     letter = deliveries.alias("letter").c
     within = _died_of(hop.c.cause, state, letter)
@@ -312,8 +314,8 @@ def _groups(state: DeliveryState) -> Statement:
 
 
 def _groups_of_type(state: DeliveryState) -> Statement:
-    """Like `_groups`, for the dead letters of one event type among the newest `depth` of each cause. The fourth column
-    is the number of these."""
+    """Like `_groups`, but only for dead letters of one event type, searched among the newest `depth` dead letters of
+    each cause. The fourth column is the number of matches."""
     hop = _hops(state)
     letter = deliveries.alias("letter").c
     within = _died_of(hop.c.cause, state, letter)
@@ -345,7 +347,7 @@ _NEWEST = (
     .join(endpoints, endpoints.c.id == _D.endpoint_id)
     .where(_D.id.in_(KEYS))
 )
-"""The newest dead letter of a group supplies its code and reason."""
+"""The newest dead letter of a group supplies the group's code and reason."""
 
 
 def _group(row: Row, newest: Row, depth: int) -> CauseGroup:

@@ -157,7 +157,7 @@ def _values(org_id: UUID, query: RetryQueueFilter) -> dict[str, object]:
 
 _FIRST_BATCH, _LAST_BATCH = UUID(int=0), UUID(int=ID_MAX)
 _IS_BATCH: tuple[Condition, ...] = (literal_column("doorstep_deliveries.batch"), _D.deleted_at.is_(None))
-"""Exactly the condition BATCHES: otherwise the databases do not use the partial index."""
+"""This must be exactly the same condition as BATCHES, because otherwise the databases do not use the partial index."""
 _IN_STATE = _D.state == select(bindparam("state", type_=_D.state.type)).scalar_subquery()
 """The subquery hides the value from the planner. If the planner saw `in_progress`, it would scan the index of all
 deliveries in progress instead."""

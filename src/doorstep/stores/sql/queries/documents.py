@@ -1,5 +1,5 @@
-"""Documents: the changes of `Store.write` with their audit entry in one transaction, workers, and declared
-pipelines."""
+"""Documents: `Store.write`, which stores changes and their audit entry in one transaction, and the queries for workers
+and declared pipelines."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from doorstep.stores.store import Delete, Put
 
 
 class VersionConflict(DoorstepError):
-    """A document is not at its expected version, so the transaction is rolled back."""
+    """A document is not at its expected version. The transaction is rolled back."""
 
 
 def write(changes: Sequence[Put | Delete], entry: AuditEntry | None) -> Transaction[None]:
-    # Endpoints and organizations first, because every write locks the routing version before an organization's row.
+    # Write endpoints and organizations first, because every transaction locks the routing version before an
+    # organization's row.
     for change in sorted(changes, key=lambda change: not isinstance(change.document, Endpoint | Org)):
         if not (yield from _put(change, entry) if isinstance(change, Put) else _delete(change, entry)):
             raise VersionConflict
@@ -69,8 +70,8 @@ def _delete(delete: Delete, entry: AuditEntry | None) -> Transaction[bool]:
 
 
 def scope_of(changes: Sequence[Put | Delete], entry: AuditEntry | None) -> UUID | None:
-    """The organization of a write that changes only alert settings and the audit log of one organization; None for all
-    other writes."""
+    """The organization of a write, if the write changes nothing but alert settings and the audit log of one
+    organization; None for all other writes."""
     owners = {
         change.document.org_id if isinstance(change.document, AlertRule | Silence | Channel | ChannelTests) else None
         for change in changes
@@ -81,7 +82,7 @@ def scope_of(changes: Sequence[Put | Delete], entry: AuditEntry | None) -> UUID 
 
 
 def is_heartbeat(changes: Sequence[Put | Delete]) -> bool:
-    """Whether the write changes only workers, so that a crash may undo it without harm."""
+    """Whether the write changes only workers. If a crash undoes such a write, no harm is done."""
     return bool(changes) and all(isinstance(change.document, WorkerEntry) for change in changes)
 
 
@@ -120,8 +121,8 @@ _DECLARATIONS = select(_V.name, _V.value).where(_V.name.like(f"{_PREFIX}%"))
 
 
 def put_declaration(declaration: PipelineDeclaration) -> Transaction[None]:
-    """The row is deleted and inserted again, because on PostgreSQL an update of `variables` waits for every accept in
-    progress."""
+    """The row is deleted and inserted again, because on PostgreSQL, an update of `variables` would wait for every
+    accept in progress."""
     name = f"{_PREFIX}{declaration.org_id}:{declaration.pipeline}"
     yield execute(_DELETE_DECLARATION, variable=name)
     yield execute(_ADD_DECLARATION, name=name, value=declaration.declared_at)

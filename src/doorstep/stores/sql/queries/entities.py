@@ -1,5 +1,5 @@
-"""Entities of pipelines. Each write is one step of an entity, with its outbox messages, history entry and audit
-entry."""
+"""Entities of pipelines. Each write stores one step of an entity, together with its outbox messages, history entry and
+audit entry."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ _NAMED = (*OF_PIPELINE, _E.entity_id == bindparam("entity"))
 # -- writing -----------------------------------------------------------------------------------------------
 
 _SAME = (*_NAMED, _E.created_at == bindparam("made_at"))
-"""Selects the same entity, not a later one with the same name. The name of a deleted entity can be reused; the versions
-of the new entity start again at 1."""
+"""Selects the same entity, not a later entity with the same name. The name of a deleted entity can be reused; the
+versions of the new entity start again at 1."""
 _ADD = insert(entities).returning(_E.id)
 _KNOWN = select(_E.id).where(*_NAMED)
 _WRITTEN = ("status", "phase", "data", "error_reason", "metadata", "event_uid", "changed_at")
@@ -137,8 +137,9 @@ def put_entity(
 
 
 def _add(org: int, entity: Entity, written: dict[str, object]) -> Transaction[int | None]:
-    """None if the entity exists. If two processes create the same entity at the same time, the unique index on its name
-    rejects the second. Its transaction is retried and then finds the entity."""
+    """Returns the key of the new entity, or None if the entity exists already. If two processes create the same entity
+    at the same time, the unique index on its name rejects the second. Its transaction is retried and then finds the
+    entity."""
     if (yield execute(_KNOWN, **_name(entity.org_id, entity.pipeline, entity.entity_id))):
         return None
     rows = yield execute(
@@ -257,7 +258,8 @@ def _scan(of_status: bool, archived: bool | None) -> IndexScan:
 
 
 _CHOICES = (*product((False, True), (None, False)), (False, True))
-"""Pairs of (whether one status is requested, `archived`: None for both, False or True)."""
+"""The combinations of two filter settings: whether a single status is requested, and the value of `archived`, where
+None means that archived and other entities are selected alike."""
 _SCANS = {choice: _scan(*choice) for choice in _CHOICES}
 
 
@@ -338,8 +340,8 @@ _STALE = (
 
 
 def orphaned(org_id: UUID, query: OrphanedEntities, cursor: str | None, limit: int) -> Transaction[Page[Entity]]:
-    """Uses several statements that select by id instead of one join. Without statistics, PostgreSQL executed the join
-    as a scan of all deliveries."""
+    """Several statements that select by id are used here instead of one join, because PostgreSQL without table
+    statistics executed the join by scanning all deliveries."""
     (after,) = read_cursor(cursor, KEY_MAX) or (0,)
     window = yield execute(_WINDOW, org=org_id, pipeline=query.pipeline, after=after, limit=limit)
     in_progress = yield from _in_progress(org_id, [uid for _, uid in window if uid is not None], query.endpoint_ids)
@@ -351,9 +353,9 @@ def orphaned(org_id: UUID, query: OrphanedEntities, cursor: str | None, limit: i
 
 
 def _in_progress(org_id: UUID, event_ids: Sequence[UUID], endpoint_ids: Sequence[UUID]) -> Transaction[set[UUID]]:
-    """The events that are still in the outbox, or that have an open delivery to one of the endpoints.
+    """The events that are still in the outbox or have an open delivery to one of the endpoints.
 
-    While an event is being forwarded, it may be in both, but there is no moment at which it is in neither.
+    While an event is being forwarded, both conditions may apply, but there is no moment at which neither applies.
     """
     posted = {row[0] for row in (yield from execute_in_parts(_POSTED, "uids", event_ids))}
     accepted: dict[int, UUID] = dict((yield from execute_in_parts(_EVENTS, "uids", event_ids, org=org_id)))
@@ -376,7 +378,8 @@ def stale(org_id: UUID, query: StaleEntities) -> Transaction[list[Entity]]:
 
 
 def entity_statuses(org_id: UUID, query: EntityStatuses) -> Transaction[list[str]]:
-    """Needs one index seek per status, regardless of the number of entities. A pipeline has about a dozen statuses."""
+    """List the statuses with one index seek per status, regardless of the number of entities. A pipeline has about a
+    dozen statuses."""
     found = [""]
     while rows := (yield execute(_NEXT_STATUS, org=org_id, pipeline=query.pipeline, after=found[-1])):
         found.append(rows[0][0])

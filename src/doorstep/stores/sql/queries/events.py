@@ -75,7 +75,7 @@ SUMMARY = select(
 
 
 def _matching(event: Columns) -> tuple[Condition, ...]:
-    """The part of the filter that no index applies."""
+    """The conditions of the filter that are checked on each row, because no index covers them."""
     return or_(_STATUS.is_(None), event.status == _STATUS), has_type(event.event_type), event.deleted_at.is_(None)
 
 
@@ -103,7 +103,7 @@ def _scan_for(query: EventFilter) -> IndexScan:
 
 
 def _span(query: EventFilter, cursor: str | None) -> tuple[Position, Position]:
-    """The start and end of the list, in its sort order. No event has the id of either bound."""
+    """The start and end of the list, in its sort order. Both are ids that no event has."""
     begin = _FIRST if query.created_from is None else earliest_id(query.created_from)
     end = _LAST if query.created_before is None else earliest_id(query.created_before)
     reached = _reached(cursor)
@@ -209,7 +209,7 @@ def acknowledge(org_id: UUID, event_id: UUID, now: Instant) -> Transaction[Statu
 
 
 def _counted(*within: Condition) -> Statement:
-    """A statement that counts the events in the filtered time range, up to `limit`, and how many of them match the
+    """A statement that counts the events in the filtered time range, up to `limit`, and those of them that match the
     filter."""
     after, until = (bindparam(edge, type_=_E.uid.type) for edge in ("after", "until"))
     needed = (_E.event_type, _E.status, _E.deleted_at)

@@ -58,7 +58,8 @@ SHARD = f"pg_backend_pid() * {GENERATIONS}"
 
 
 def counters_sql(source: str, figures: Sequence[str] = FIGURES) -> str:
-    """SQL that adds the rows of `source` to the counters. The rows have the columns of the key, then these figures."""
+    """SQL that adds the rows of `source` to the counters. The columns of `source` are those of the key, followed by
+    `figures`."""
     added = ", ".join(f"{name} = doorstep_counters.{name} + excluded.{name}" for name in figures)
     columns = f"{COUNTER_KEY}, {', '.join(figures)}"
     return f"INSERT INTO doorstep_counters ({columns}) {source} ON CONFLICT ({COUNTER_KEY}) DO UPDATE SET {added}"
@@ -135,7 +136,7 @@ _MOVE = text(f"""
         DELETE FROM doorstep_counters WHERE ctid = ANY (ARRAY(SELECT ctid FROM ended)) RETURNING *
     ), kept AS ({_rollup_sql("moved")})
     SELECT minute FROM moved""")
-"""Counters that another transaction is updating are left for the next call.
+"""Moves counters into roll-ups. Counters that another transaction is updating are left for the next call.
 
 The counters to move are selected first, in a materialized CTE. If they were selected in the condition of the DELETE,
 PostgreSQL might repeat the selection for each row, select other rows each time and exceed the limit. If they were
@@ -160,18 +161,18 @@ _BEGINS_AT = (_T.minute - _T.minute % bindparam("step", type_=BigInteger())).lab
 
 _Query = CompoundSelect[*tuple[Any, ...]]
 """A query that returns rows of roll-ups, then rows of counters. The caller adds them up, because SQLite would have to
-sort all rows to do so: for 29 days of 50 endpoints that took 4.2 ms instead of 1.5 ms."""
+sort all rows to do so. For 50 endpoints and 29 days, adding them up in SQLite took 4.2 ms instead of 1.5 ms."""
 _KEPT = (_R.span == bindparam("of_span"), _R.at >= _SINCE, _R.at < _UNTIL)
 _LATELY = (_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL)
 
-# Each statement selects only the requested figures. The statements are cached: the program uses only a few
-# combinations.
+# Each statement selects only the requested figures. The statements are cached, because the program uses only a few
+# combinations of figures.
 
 
 @cache
 def _steps_of_whole_org(names: tuple[str, ...], anywhere: bool) -> _Query:
-    """The roll-ups of one organization, or of all together if `anywhere` is true, one row per step, and the sums of
-    their counters."""
+    """The roll-ups of one organization (or of all organizations together if `anywhere` is true), with one row per time
+    step, and the sums of the counters that have not been aggregated yet."""
     kept = select(_R.at, *(_R[name] for name in names)).where(_R.org_id == _ORG, _R.endpoint_id == EVERY, *_KEPT)
     lately = select(_BEGINS_AT).where(*_LATELY)
     return union_all(kept, _sums(lately if anywhere else lately.where(_T.org_id == _ORG), counters, names))
@@ -191,8 +192,9 @@ def _sums_of_endpoints(names: tuple[str, ...], anywhere: bool) -> _Query:
 
 
 def _of_endpoints(anywhere: bool) -> tuple[Select[*tuple[Any, ...]], Select[*tuple[Any, ...]]]:
-    """The roll-ups and counters of endpoints in one organization, or in any if `anywhere` is true. In that case the
-    endpoints are joined to obtain their organizations, because the keys of both tables begin with the organization."""
+    """The roll-ups and counters of endpoints in one organization, or in any organization if `anywhere` is true. In the
+    latter case the endpoints are joined to obtain their organizations, because the keys of both tables begin with the
+    organization."""
     kept, lately = select(_R.endpoint_id), select(_T.endpoint_id)
     if anywhere:
         kept = kept.join(endpoints, and_(_E.id == _R.endpoint_id, _E.org_id == _R.org_id)).where(_E.id.in_(KEYS))
@@ -213,8 +215,8 @@ _ORG_KEY = select(orgs.c.id).where(IN_ORG)
 _KEYS_ANYWHERE = select(_E.uid, _E.id).where(_E.uid.in_(UIDS))
 _ENDPOINT_KEYS = _KEYS_ANYWHERE.join(orgs, orgs.c.id == _E.org_id).where(IN_ORG)
 _CUSTOM_PLAN = text("SET LOCAL plan_cache_mode = force_custom_plan")
-"""Prevents PostgreSQL from using a generic plan, which fits any list of endpoints: it reads all rows of the
-organization instead of looking up the endpoints."""
+"""Prevents PostgreSQL from using a generic plan. Such a plan has to fit any list of endpoints, so it reads all rows of
+the organization instead of looking up the endpoints."""
 _EVER: Part = (Span.EVER, 0, 1)
 _Steps = dict[Instant, tuple[int, ...]]
 
@@ -297,7 +299,7 @@ def _steps_of_each(
 def _read_each(
     statement: _Query, org_id: UUID | None, endpoint_ids: Sequence[UUID], ranges: Sequence[Part]
 ) -> Transaction[tuple[dict[UUID, int], list[Row]]]:
-    """The keys of endpoints, and the rows of a statement about them."""
+    """The keys of these endpoints, and the rows that the statement returns for them."""
     org = yield from _key_of(org_id)
     known = _KEYS_ANYWHERE if org_id is None else _ENDPOINT_KEYS
     keys: dict[UUID, int] = dict((yield from execute_in_parts(known, "uids", endpoint_ids, org=org_id)))
@@ -309,7 +311,8 @@ def _read_each(
 
 
 def _points(steps: _Steps, names: tuple[str, ...]) -> list[Point]:
-    """Values for all figures are used without conversion, which saves time: a day has 1,440 points."""
+    """Build the points. If all figures were requested, their values need no conversion, which saves time: a day has
+    1,440 points."""
     if names == FIGURES:
         return [Point(at, steps[at]) for at in sorted(steps)]
     return [Point.of(at, _named(names, steps[at])) for at in sorted(steps)]
@@ -374,7 +377,8 @@ def busiest(_: UUID | None, query: BusiestEndpoints) -> Transaction[list[UUID]]:
 
 
 def _hours_of(endpoint: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
-    """The conditions for an endpoint's hourly roll-ups with permanently failed attempts: at most one row per hour."""
+    """The conditions that select the hourly roll-ups of an endpoint in which attempts failed permanently. There is at
+    most one row per hour."""
     return (_R.endpoint_id == endpoint, _R.span == literal_column("'hour'"), _R.at >= _SINCE, _R.died > 0)
 
 
@@ -384,7 +388,8 @@ _ORG_HAS_FAILURES = or_(
     exists().where(_R.org_id == orgs.c.id, *_hours_of(literal_column(str(EVERY)))),
     exists().where(_T.org_id == orgs.c.id, *_DIED_LATELY),
 )
-"""Checked before the endpoints: most organizations have no such failures and are skipped after reading a few rows."""
+"""This condition is checked before those for single endpoints. Most organizations have no such failures and are skipped
+after reading a few rows."""
 _ENDPOINT_HAS_FAILURES = or_(
     exists().where(_R.org_id == _E.org_id, *_hours_of(_E.id)),
     exists().where(_T.org_id == _E.org_id, _T.endpoint_id == _E.id, *_DIED_LATELY),

@@ -57,7 +57,7 @@ MOVER = (
 
 
 class Mover(NamedTuple):
-    """A locked delivery that is about to be moved to another state, as it was read."""
+    """A locked delivery that is about to be moved to another state. The fields have the values from before the move."""
 
     key: int
     delivery_id: UUID
@@ -94,7 +94,7 @@ class Mover(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """An update of deliveries, and the state to which it moves them (None: their state does not change)."""
+    """An update of deliveries, and the state to which it moves them, or None if their state does not change."""
 
     statement: Update
     state: DeliveryState | None
@@ -233,8 +233,8 @@ _KEYS = bindparam("keys", expanding=True, type_=_D.id.type)
 def ordering_locks(chosen: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     """A statement, for `execute_on_postgres`, that locks the ordering groups of the chosen deliveries.
 
-    It locks all of them at once and always in the same order, so that transactions do not deadlock. An ordering key
-    never changes, so it can be read before its delivery is locked.
+    It locks all groups in one statement and always in the same order, so that transactions do not deadlock. An ordering
+    key never changes, so it can be read before its delivery is locked.
     """
     group = chosen.with_only_columns(_D.endpoint_id, _D.ordering_key).subquery("ordering_group")
     lock = literal_column(ordering_lock("ordering_group"), type_=BigInteger()).label("lock_key")
@@ -280,16 +280,17 @@ def unblock_after(movers: Iterable[Mover], now: Instant) -> Transaction[None]:
 
 
 def ended_and_ordered(settlements: Iterable[Settlement]) -> list[Any]:
-    """The keys of deliveries that these settlements end and that may be blocking others of their ordering group."""
+    """The keys of the deliveries that end with these settlements and may be blocking other deliveries in their ordering
+    group."""
     ending = (one for one in settlements if one.state is not DeliveryState.PENDING)
     return [one.claim.key for one in ending if one.claim.ordering_key is not None]
 
 
 def unblock(ended: Sequence[int], now: Instant) -> Transaction[None]:
-    """In each ordering group of the `ended` deliveries, unblock the first open delivery if it is blocked. It becomes
-    due now, but not before its event's `deliver_at` unless it is forced.
+    """In each ordering group of the `ended` deliveries, unblock the first open delivery if it is blocked. That delivery
+    becomes due now, or at its event's `deliver_at` if that is later and the delivery is not forced.
 
-    This is the last step of a transaction, which must have locked these ordering groups.
+    Call this as the last step of a transaction that has locked these ordering groups.
     """
     firsts = {row[0] for row in (yield from execute_in_parts(_FIRSTS, "keys", ended)) if row[0] is not None}
     blocked = yield from execute_in_parts(_BLOCKED, "keys", sorted(firsts))

@@ -55,7 +55,8 @@ _REJECT = (
 
 
 def post(messages: Sequence[OutboxMessage]) -> Transaction[None]:
-    """Post messages in the transaction of another verb, such as a pipeline step that starts the next stage."""
+    """Post messages in the transaction of another store method. For example, a pipeline step posts the message that
+    starts the next stage."""
     yield execute_each(_POST, [dict(zip(COLUMNS, values_of(message), strict=True)) for message in messages])
 
 
@@ -65,7 +66,7 @@ def outbox(limit: int) -> Transaction[list[OutboxMessage]]:
 
 
 def outbox_above(floor: int, limit: int) -> Transaction[tuple[list[OutboxMessage], int]]:
-    """The first messages with keys above `floor`, and the highest of their keys.
+    """The first messages with keys above `floor`, and the highest key among them.
 
     Reads the sizes of the payloads first, then only as many payloads as OUTBOX_BYTES_MAX allows in memory.
     """
@@ -88,8 +89,9 @@ def rejected(_: UUID | None, query: RejectedMessages) -> Transaction[list[Outbox
 def change_rejected(
     change: Update | Delete, event_ids: Sequence[UUID], entry: AuditEntry
 ) -> Transaction[list[OutboxMessage]]:
-    """Requeue or discard rejected messages (REQUEUE, DISCARD), and return them as they were before. They are locked
-    first, so that only one of two concurrent calls changes and returns a message."""
+    """Requeue or discard rejected messages (`change` is REQUEUE or DISCARD). Returns the messages as they were before
+    the change. The messages are locked first, so that only one of two concurrent calls changes and returns a
+    message."""
     found = [message_from(row) for row in (yield from execute_in_parts(_LOCK_REJECTED, "uids", event_ids))]
     yield from execute_in_parts(change, "uids", event_ids)
     known = yield from execute_in_parts(_KNOWN_ORGS, "uids", [message.org_id for message in found])

@@ -3,7 +3,8 @@ entries have been examined.
 
 A scan consists of two statements on one index. The first uses only the index to find the horizon, which is the position
 of the last entry that may be examined. The second reads the matching rows up to the horizon, in the order of the index.
-So a call never reads more than EXAMINED_MAX rows, even if the filter matches nothing or the planner chooses a bad plan.
+So a call never reads more than EXAMINED_MAX rows, even if no entry matches the filter or the planner chooses a bad
+plan.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Column = ColumnElement[Any]
 Condition = ColumnElement[bool] | TextClause
 Statement = Select[*tuple[Any, ...]]
 Position = tuple[Any, ...]
-"""The values of one entry by which the list is sorted."""
+"""The sort values of one entry of a list."""
 
 ORG = select(orgs.c.id).where(orgs.c.uid == bindparam("org")).scalar_subquery()
 """The organization's key. This is a subquery rather than a join, because both databases use the sort order of an index
@@ -72,8 +73,8 @@ def index_scan(
     *,
     newest_first: bool = False,
 ) -> IndexScan:
-    """A scan of an index. The conditions `within` select its entries, and `position` is their sort order. The scan runs
-    the query `found` for the entries that meet the conditions `matching`."""
+    """A scan of the index entries that meet the conditions `within`, in the order of the columns `position`. It runs
+    the query `found` for those entries that also meet the conditions `matching`."""
     ahead = _between(position, newest_first)
     order = [column.desc() if newest_first else column for column in position]
     horizon = select(*position).where(*within, *ahead).order_by(*order).limit(1).offset(EXAMINED_MAX - 1)
@@ -90,8 +91,8 @@ def read_slice(
     *,
     filtered: bool = True,
 ) -> Transaction[Slice]:
-    """Up to `limit` rows after a position, plus one more if the list continues. Without a filter every entry matches,
-    so no horizon is needed."""
+    """Up to `limit` rows after a position, plus one more if the list continues. If `filtered` is False, every entry
+    matches, so `limit` alone bounds the scan and the horizon is not queried."""
     end: Position | None = None
     if filtered:
         horizon = yield execute(scan.horizon, **_bounds(after, until), **values)
@@ -148,7 +149,7 @@ def _bounds(after: Position, until: Position) -> dict[str, object]:
 
 
 def entry_count(within: Sequence[Condition], entry: Column) -> Statement:
-    """A statement that counts the index entries that the conditions `within` select, up to `limit`."""
+    """A statement that counts the index entries selected by the conditions `within`, up to `limit`."""
     entries = select(entry).where(*within).limit(bindparam("limit")).subquery()
     return select(func.count()).select_from(entries)
 
@@ -200,8 +201,8 @@ def values_of(event_type: str | None, endpoint_id: UUID | None = None) -> dict[s
 
 
 def match_count(within: Sequence[Condition], matching: Matching) -> Statement:
-    """A statement that counts the deliveries that the conditions `within` select, up to `limit`, and how many of them
-    match."""
+    """A statement that counts the deliveries selected by the conditions `within`, up to `limit`, and those of them that
+    match the filter."""
     entries = _entries(within)
     matches = and_(matching(entries.c), has_type(events.c.event_type))
     return (

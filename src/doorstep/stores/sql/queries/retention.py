@@ -125,8 +125,8 @@ _REMOVE_PAYLOADS = delete(payloads).where(payloads.c.event_id.in_(KEYS))
 def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Transaction[dict[str, int]]:
     rows = yield execute(_REMOVABLE, before=settled_before, limit=limit)
     keys, event_keys = [row[0] for row in rows], sorted({row[1] for row in rows})
-    # Events are locked before their deliveries are removed. Otherwise two cleaners that each remove some deliveries of
-    # an event would both still see the other's deliveries, and neither would remove the event.
+    # Events are locked before their deliveries are removed. Otherwise, if two cleaners each removed some deliveries of
+    # an event, each would still see the other's deliveries, and neither would remove the event.
     yield from execute_in_parts(_LOCK_EVENTS, "keys", event_keys)
     attempt_counts = yield from execute_in_parts(_COUNT_ATTEMPTS, "keys", keys)
     for statement in (_REMOVE_ATTEMPTS, _REMOVE_HISTORY, _REMOVE_DELIVERIES):
@@ -138,7 +138,8 @@ def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Tra
 
 
 def _count_removed(removed: Iterable[Row], now: Instant) -> Transaction[None]:
-    """Subtract removed events from the counters, except deleted ones, which were subtracted when they were deleted."""
+    """Subtract removed events from the counters, except for deleted events, which were already subtracted on
+    deletion."""
     tally = Tally()
     for _, org, status, deleted_at in removed:
         if deleted_at is None:
@@ -201,8 +202,8 @@ _REMOVE_EMPTY_BULKS = (
 
 
 def _remove_bulks(before: Instant, limit: int) -> Transaction[dict[str, int]]:
-    """An operation may have a million items, so they are removed first, in batches. The operation is removed with the
-    last of its items."""
+    """Remove bulk operations. An operation may have a million items, so its items are removed first, in batches. The
+    operation itself is removed together with its last items."""
     chosen = [row[0] for row in (yield execute(_BULKS_BEFORE, before=before, limit=limit))]
     items: list[Row] = []
     for part in parts(chosen):
@@ -225,9 +226,9 @@ _ENTRIES_BEFORE = _oldest(audit.c.at, audit.c.id).add_columns(func.length(audit.
 _REMOVE_SUBJECTS = delete(audit_subjects).where(audit_subjects.c.audit_id.in_(KEYS))
 _REMOVE_ENTRIES = delete(audit).where(audit.c.id.in_(KEYS))
 _SUBJECT_CHARACTERS_MAX = 400_000
-"""The number of characters in the subjects at which a batch of audit entries ends. It corresponds to about 10,000 ids,
-each of which is a row to remove. Most entries have one id, but an entry may have a thousand; an entry is always removed
-whole."""
+"""A batch of audit entries ends when their subjects have this many characters in total. That corresponds to about
+10,000 ids, each of which is a row to remove. Most entries have one id, but an entry may have a thousand. An entry is
+always removed as a whole."""
 
 
 def _remove_circuit_changes(before: Instant, limit: int) -> Transaction[int]:
@@ -262,7 +263,7 @@ _ARCHIVABLE = (
 
 
 def archive(dead_before: Instant, now: Instant, limit: int) -> Transaction[Moved]:
-    """Event statuses do not change, because archived deliveries count as dead ones."""
+    """Archive dead letters. Event statuses do not change, because archived deliveries still count as dead."""
     rows = yield execute(_ARCHIVABLE, before=dead_before, limit=limit)
     movers = [Mover.of(row) for row in rows]
     yield from move(movers, _ARCHIVE, now, notes.ARCHIVED)
@@ -287,7 +288,7 @@ _EXPIRED = (
 _WAITING = MOVER.where(_D.event_id.in_(KEYS), _D.state == literal_column("'pending'"))
 _LOCK_THEIR_GROUPS = ordering_locks(select(deliveries).where(_D.event_id.in_(KEYS)))
 """Locks the groups of all deliveries of the events, not only of the waiting ones: a delivery that is in progress now
-may be waiting again by the time the waiting ones are locked."""
+may be waiting again by the time the waiting deliveries are locked."""
 _LOCK_WAITING = _WAITING.order_by(_D.id).with_for_update(of=deliveries)
 
 

@@ -36,14 +36,15 @@ FieldColumns = dict[str, ColumnElement[Any]]
 
 
 def columns_of(record: type[Struct], table: Table, *left_out: str, **others: ColumnElement[Any]) -> FieldColumns:
-    """The column of each field of a record, except those `left_out`: one of `others`, or the column of `table` that has
-    the name of the field."""
+    """The column for each field of a record, except for the fields in `left_out`. It is the column in `others` if there
+    is one, otherwise the column of `table` with the field's name."""
     names = [name for name in record.__struct_fields__ if name not in left_out]
     return {name: others[name] if name in others else table.c[name] for name in names}
 
 
 def fields_from(columns: FieldColumns, row: Row) -> dict[str, Any]:
-    """The fields of a record that was selected with `columns_of`. The row may have more columns after them."""
+    """The fields of a record, from a row that was selected with `columns_of`. More columns may follow those of the
+    record."""
     return dict(zip(columns, row, strict=False))
 
 
@@ -73,8 +74,8 @@ PAYLOAD = func.coalesce(_E.payload, _LONG_PAYLOAD)
 
 _EVENT = columns_of(Event, events, "org_id", event_id=_E.uid, payload=PAYLOAD)
 EVENT_WITH_STATUS = select(*_EVENT.values(), _E.id, _E.status, _E.delivery_count, _E.ended_at).select_from(events)
-"""Does not join `orgs`: with a join and a list of ids, PostgreSQL used the index by organization and read all of the
-organization's 110,000 events to find 50."""
+"""This does not join `orgs`: with a join and a list of ids, PostgreSQL used the index by organization and read all of
+the organization's 110,000 events to find 50."""
 
 
 def view_from(org_id: UUID, row: Row, retrying: Retrying) -> EventView:
@@ -130,7 +131,7 @@ def attempt_from(delivery_id: UUID, row: Row) -> Attempt:
 
 RESULT_COLUMNS = """worker, started_at, finished_at, dns_us, connect_us, tls_us, first_byte_us, response_code, category,
     code, reason, detail, request_headers, response_headers, response_body"""
-"""The columns of an attempt that settling writes, for hand-written SQL."""
+"""The columns of an attempt that `settle` writes, for hand-written SQL."""
 
 
 def result_values(settlement: Settlement) -> tuple[Any, ...]:
@@ -179,7 +180,8 @@ def circuit_from(endpoint_id: UUID, row: Row) -> Circuit:
 
 
 def lane_from(endpoint_id: UUID, row: Iterable[Any]) -> Lane:
-    """The row has the endpoint's key, the due time of its first delivery, and its circuit or NULLs."""
+    """The row contains the endpoint's key, the due time of its first delivery, and the columns of its circuit (NULLs if
+    it has none)."""
     _, due_at, *circuit = row
     return Lane(endpoint_id, due_at, circuit_from(endpoint_id, tuple(circuit)) if circuit[0] else None)
 

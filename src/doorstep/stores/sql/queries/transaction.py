@@ -1,15 +1,16 @@
-"""A transaction script: a store verb written as a generator that yields statements and receives their rows.
+"""A transaction script: a store method written as a generator that yields statements and receives their rows.
 
     def org_key(org_id: UUID) -> Transaction[int]:
         rows = yield execute(ORG_KEY, org=org_id)
         ...
 
 The SQLite store runs a script as a plain function on its own thread. The PostgreSQL store runs it on an asyncpg
-connection. The script does not depend on either. A script is one transaction: an exception raised in it rolls
-everything back. After a deadlock, or if two transactions insert the same key, it may be run again from the start.
+connection. The script depends on neither database. A script is one transaction: an exception raised in it rolls
+everything back. After a deadlock, or if two transactions insert the same key, the script may be run again from the
+start.
 
 SQLAlchemy is only used to compile SQL. Statements are module constants with `bindparam`s, so that each statement is
-compiled only once per dialect and length of its lists.
+compiled only once for each dialect and each length of its lists.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class Step(NamedTuple):
     statement: Executable
     values: Sequence[Values]
     dialect: str | None = None
-    """The only dialect on which it runs; None for both."""
+    """The only dialect for which the step runs; None means both."""
 
 
 Transaction = Generator[Step, Rows, T]
-"""A running script. There are no row counts: to find out which rows a statement changed, use RETURNING."""
+"""A running script. Statements return no row counts: to find out which rows a statement changed, use RETURNING."""
 
 
 def execute(statement: Executable, **values: object) -> Step:
@@ -69,7 +70,7 @@ def execute_each(statement: Executable, values: Sequence[Values], dialect: str |
 
 
 def execute_one(missing: str, statement: Executable, **values: object) -> Transaction[Row]:
-    """The first row of a query; NotFound with the message `missing` if there is none."""
+    """The first row of a query. Raises NotFound with the message `missing` if there is none."""
     rows = yield execute(statement, **values)
     if not rows:
         raise NotFound(missing)
@@ -89,8 +90,8 @@ def parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def execute_in_parts(statement: Executable, name: str, items: Iterable[object], **values: object) -> Transaction[Rows]:
-    """Run a statement for the distinct items, once for each chunk of them. Its list `name` holds the chunk. Returns the
-    rows of all runs."""
+    """Run a statement for the distinct items, once for each chunk of them. The statement's list parameter `name`
+    receives the chunk. Returns the rows of all runs."""
     rows: list[Row] = []
     for part in parts(list(dict.fromkeys(items))):
         rows += yield execute(statement, **{name: part}, **values)
@@ -173,8 +174,8 @@ def _length(value: object) -> int | None:
 
 @lru_cache(maxsize=2_048)
 def _compile(statement: Executable, dialect: Dialect, lengths: tuple[tuple[str, int | None], ...]) -> _Compiled:
-    """Cached per list length, because expanding 50 ids in the SQL text took 130 µs per call, a quarter of the cost of a
-    page."""
+    """Compile a statement. The result is cached per list length, because expanding 50 ids in the SQL text took 130 µs
+    per call, a quarter of the cost of reading a page."""
     names = tuple(name for name, _ in lengths) if isinstance(statement, Insert) else None
     compiler = cast(SQLCompiler, cast(Any, statement).compile(dialect=dialect, column_keys=names))
     expanded = compiler.construct_expanded_state({name: _parameters(name, length) for name, length in lengths})

@@ -48,7 +48,8 @@ UPDATE doorstep_deliveries SET due_at = {NEVER} WHERE id IN (SELECT value FROM j
 """
 """Blocks new deliveries if an earlier delivery of their ordering group is open; see queries/moves.py."""
 MARK_BATCHES = "UPDATE doorstep_deliveries SET batch = TRUE WHERE id IN (SELECT value FROM json_each(?))"
-"""A separate statement, so that deliveries without a batch, which is nearly all of them, pay nothing for it."""
+"""Marks batch deliveries. This is a separate statement, so that it adds no cost to other deliveries, which are the vast
+majority."""
 EXISTING_EVENT = "SELECT id, created_at, delivery_count FROM doorstep_events WHERE org_id = ? AND uid = ?"
 FIRST_RECEIPT = (
     "SELECT fingerprint, event_uid, event_created_at, delivery_count FROM doorstep_idempotency"
@@ -60,8 +61,8 @@ ADD_IDEMPOTENCY_KEYS = (
 )
 
 INLINE_BYTES_MAX = 500
-"""Longer payloads are stored in `payloads` (schema.py). For shorter ones, the extra insert costs as much as it
-saves."""
+"""The maximum size of a payload that is stored in the row of its event. Longer payloads are stored in `payloads`
+(schema.py). For shorter ones, the extra insert would cost as much as it saves."""
 
 
 class Call(NamedTuple):
@@ -78,13 +79,13 @@ class _Arrival(NamedTuple):
     position: int
     org_key: int
     endpoint_keys: Sequence[int]
-    """The keys of the endpoints of its deliveries."""
+    """The integer keys of the endpoints to which the event is delivered."""
     submission: Submission
     now: Instant
 
 
 class _NewEvent(NamedTuple):
-    """An arrival whose idempotency key, if any, has no receipt yet, with its new integer key."""
+    """An arrival to insert as a new event, and the integer key for its row."""
 
     key: int
     arrival: _Arrival
@@ -140,7 +141,7 @@ def _arrivals(key_map: SqliteKeys, calls: Iterable[Call]) -> list[_Arrival]:
 
 
 def _insert_events(connection: sqlite3.Connection, new_events: Sequence[_NewEvent]) -> dict[int, Receipt]:
-    """Insert the events. Returns receipts, by position, for events whose id existed already."""
+    """Insert the events. Returns receipts, by position, for events whose ids were already stored."""
     rows = [_event_row(new_event) for new_event in new_events]
     if write_rows(connection, ADD_EVENTS, rows) == len(rows):
         return {}
@@ -225,9 +226,11 @@ def _receipt(submission: Submission) -> Receipt:
 def _answers_by_key(
     connection: sqlite3.Connection, arrivals: Iterable[_Arrival]
 ) -> tuple[dict[int, Receipt], dict[int, int]]:
-    """Receipts for arrivals whose idempotency key was used before, and the arrivals that repeat a key of this batch.
+    """Two dictionaries: the receipts for arrivals whose idempotency key was used before this batch, and the arrivals
+    that repeat a key used earlier in this batch.
 
-    Both are dictionaries by position. The second maps to the position of the first arrival with the same key.
+    Both dictionaries are keyed by position. The second maps the position of a repeat to the position of the first
+    arrival with the same key.
     """
     receipts: dict[int, Receipt] = {}
     repeats: dict[int, int] = {}
@@ -256,7 +259,7 @@ def _first_receipt(connection: sqlite3.Connection, arrival: _Arrival) -> Receipt
 
 
 def _repeated(first: Receipt, submission: Submission, fingerprint: bytes) -> Receipt:
-    """The first receipt again, or a conflict if the same key was sent with a different body."""
+    """The first receipt again, or a conflict if the key was first used with a different body."""
     verdict = Verdict.REPEATED if submission.fingerprint == fingerprint else Verdict.CONFLICT
     return Receipt(verdict, first.event_id, first.created_at, first.deliveries)
 

@@ -1,12 +1,12 @@
 """Writes and reads many rows in one step of SQLite.
 
-The standard library's sqlite3 releases the interpreter lock at every step, that is, at every row. It may then wait a
-long time to get the lock back. The measured times per row:
+The standard library's sqlite3 module releases the global interpreter lock (GIL) on every step, that is, for every row.
+It may then wait a long time to get the lock back. Measured times:
 
-- Reading 500 rows beside two threads that are busy with sockets takes 60 µs if rows are fetched one by one. It takes
-  2.4 µs if the columns are packed into one row.
-- Writing beside a thread that never sleeps takes 3,900 µs with executemany and 28 µs with statements of 128 rows.
-  Without other threads these are 14 µs and 8 µs.
+- Reading 500 rows while two other threads are busy with sockets takes 60 µs per row if rows are fetched one by one. It
+  takes 2.4 µs per row if the columns are packed into one row.
+- Writing while another thread is always busy takes 3,900 µs per row with executemany, and 28 µs with statements of 128
+  rows. Without other threads, these take 14 µs and 8 µs per row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from doorstep.stores.sql.queries.figures import counters_sql
 from doorstep.stores.tally import Tally
 
 ROWS_MAX = 128
-"""Rows per statement; more gain nothing (measured: 8.8 µs per row with 16 rows, 7.9 µs with 128)."""
+"""The number of rows per statement. Larger statements gain nothing (measured: 8.8 µs per row with 16 rows, 7.9 µs with
+128)."""
 
 _numbers = msgspec.json.Decoder(list[Any]).decode
 
@@ -37,8 +38,8 @@ _numbers = msgspec.json.Decoder(list[Any]).decode
 def write_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
     """Run a statement in which `{rows}` stands for a list of VALUES. Returns the number of changed rows.
 
-    Rows are written in portions of 128, 64, … 1. So each statement has only eight different texts, and all of them stay
-    prepared.
+    Rows are written in portions of 128, 64, … 1. So each statement has only eight different SQL texts, and all of them
+    stay prepared.
     """
     changed = 0
     for part in _portions(rows):
@@ -70,7 +71,7 @@ def as_list(keys: Iterable[object]) -> str:
 
 ADD_COUNTS = counters_sql("VALUES {rows}")
 """Writes all counters, although most are 0, in 4 µs per row. A statement with only the nonzero counters would take 3
-µs, but its text would differ each time and would have to be prepared again."""
+µs, but its text would differ each time, so it would have to be prepared each time."""
 _SHARD = 0
 
 
@@ -118,7 +119,7 @@ def packed(columns: Sequence[Column], source: str) -> str:
 
     Pass that row to `unpacked`.
 
-    If the order matters, `source` needs a LIMIT in addition to ORDER BY: without one SQLite may drop the order.
+    If the order matters, `source` needs a LIMIT in addition to ORDER BY: without a LIMIT, SQLite may drop the order.
     """
     named = ", ".join(f"{column.expression} AS c{number}" for number, column in enumerate(columns))
     packs = chain.from_iterable(_packs(column, f"c{number}") for number, column in enumerate(columns))

@@ -19,9 +19,10 @@ LOG_PAGES = 1_000
 """4 MiB of log between checkpoints. On a busy disk, the slowest of 1,000 accepts takes 12 to 22 ms; with 16 MiB it
 takes 17 to 34 ms (five runs each). The p99 (7 to 9 ms) and the CPU time are the same with both."""
 LOG_PAGES_MAX = 16_000
-"""64 MiB. Readers can prevent the log from being restarted; from this size on, a checkpoint waits for them."""
+"""64 MiB. Readers can prevent the log from being restarted; once it has this size, a checkpoint waits for them."""
 WAIT_MILLISECONDS = 50
-"""How long a checkpoint waits for readers. Our own finish sooner; another program may have left a transaction open."""
+"""How long a checkpoint waits for readers. Doorstep's own readers finish sooner, but another program may have left a
+transaction open."""
 
 
 class Checkpoint(NamedTuple):
@@ -48,7 +49,8 @@ class Checkpointer:
         """The file may contain unsynced pages, from an incomplete checkpoint or a checkpoint of another process."""
         self._others = _OtherWriters(path)
         self.rewrite_needed = False
-        """Syncing those pages failed. SQLite does not move a page twice, so the whole file must be rewritten."""
+        """Unsynced pages may have been lost, because syncing them failed. SQLite does not move a page twice, so the
+        whole file must be rewritten."""
 
     def run_if_due(self, connection: sqlite3.Connection) -> None:
         """Run a checkpoint if enough has been written since the last one. Raises SQLite's errors."""
@@ -56,21 +58,21 @@ class Checkpointer:
             self.run(connection)
 
     def run(self, connection: sqlite3.Connection) -> None:
-        """Run a checkpoint. If readers prevent it, the next one is due when the log has grown by a quarter."""
+        """Run a checkpoint. If readers prevent it, the next one is not due until the log has grown by a quarter."""
         waiting = self._due_pages >= LOG_PAGES_MAX
         self._due_pages += max(LOG_PAGES, self._due_pages // 4)
         done = self._move(connection, "TRUNCATE" if waiting else "PASSIVE")
         self._due_pages = max(self._due_pages, done.log_pages + LOG_PAGES)
 
     def repair(self, connection: sqlite3.Connection) -> None:
-        """Rewrite and sync all pages that may have been lost. If it raises, it must be called again."""
+        """Rewrite and sync all pages that may have been lost. If this raises an error, it must be called again."""
         if self.rewrite_needed:
             rewrite_every_page(connection)
             self.rewrite_needed = self._unsynced = False  # now the log contains every page again
             self._others.have_written(connection)
         if not self._move(connection, "FULL").complete:
             raise sqlite3.OperationalError(
-                "the log cannot be moved into the file after a disk error: someone is reading"
+                "the log cannot be moved into the file after a disk error: another connection is reading"
             )
 
     def _move(self, connection: sqlite3.Connection, mode: str) -> Checkpoint:
@@ -94,7 +96,7 @@ class Checkpointer:
 
 
 class _OtherWriters:
-    """Detects commits of other processes, which may also have run checkpoints that failed.
+    """Detects commits made by other processes, because those processes may also have run checkpoints that failed.
 
     Other workers run checkpoints after their commits, and other programs run them inside their commits. A process that
     commits nothing moves no pages.
@@ -110,7 +112,8 @@ class _OtherWriters:
         """Whether other processes have written since the last call.
 
         The data_version of a new connection cannot be compared with that of the last one, so the end of the log is
-        compared instead. Our own writes cannot have moved it: after an error we write nothing until the repair is done.
+        compared instead. Our own writes cannot have moved the end of the log: after an error, we write nothing until
+        the repair is done.
         """
         before = (self._connection, self._version, self._end)
         (self._version,) = connection.execute("PRAGMA data_version").fetchone()
@@ -139,8 +142,8 @@ def checkpoint(connection: sqlite3.Connection, mode: str) -> Checkpoint:
 
 
 def rewrite_every_page(connection: sqlite3.Connection) -> None:
-    """Write every page into the log. This takes as much time and space as a copy of the whole file, so the temporary
-    copy is on disk, not in memory."""
+    """Write every page into the log. For this, SQLite makes a temporary copy of the whole file, which is therefore kept
+    on disk and not in memory."""
     connection.execute("PRAGMA temp_store = FILE")
     try:
         connection.execute("VACUUM")

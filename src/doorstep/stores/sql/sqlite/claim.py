@@ -39,8 +39,8 @@ LANES = _LANES + packed(
     "FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = lane.endpoint_id"
     f" WHERE lane.due_at < {NEVER} ORDER BY lane.due_at, lane.endpoint_id LIMIT -1",
 )
-"""Skips from endpoint to endpoint in the index of pending deliveries: one seek per endpoint, regardless of how many
-deliveries it has."""
+"""Skips from endpoint to endpoint in the index of pending deliveries. It needs one seek per endpoint, regardless of how
+many deliveries the endpoint has."""
 
 
 def lanes(connection: sqlite3.Connection, key_map: SqliteKeys) -> list[Lane]:
@@ -136,7 +136,7 @@ def claim_due(
     forced_max: int,
     unserved: Sequence[UUID] = (),
 ) -> list[Claim]:
-    """Claim due deliveries. Forced ones are claimed first, in a separate write, so that they count against the
+    """Claim due deliveries. Forced deliveries are claimed first, in a separate write, so that they count against the
     concurrency limits of their endpoints."""
     claims: list[Claim] = []
     if forced_max:
@@ -156,13 +156,13 @@ _KeyedQuota = tuple[int, Quota]
 
 
 def _rounds(quotas: Sequence[_KeyedQuota]) -> Sequence[Sequence[_KeyedQuota]]:
-    """Groups of quotas that can be claimed together. That is one group, unless an endpoint has two quotas: these would
-    both read the same rows."""
+    """Groups of quotas that can be claimed together. There is only one group, unless an endpoint has two quotas, which
+    would both read the same rows."""
     return [quotas] if len(dict(quotas)) == len(quotas) else [[quota] for quota in quotas]
 
 
 def _due_in(connection: sqlite3.Connection, endpoint_key: int, quota: Quota, now: Instant) -> _Due:
-    """The oldest due deliveries of an endpoint, as many as the quota and the concurrency and rate limits allow."""
+    """The oldest due deliveries of an endpoint, as many as its quota and its concurrency and rate limits allow."""
     room = quota.count
     if quota.concurrency_max is not None:
         room = min(room, quota.concurrency_max - connection.execute(IN_FLIGHT, (endpoint_key,)).fetchone()[0])
@@ -281,7 +281,8 @@ SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event
 
 
 def expired(connection: sqlite3.Connection, key_map: SqliteKeys, now: Instant, limit: int) -> list[Claim]:
-    """The claims whose lease has expired. The query scans the index of deliveries in progress: one entry per claim."""
+    """The claims whose lease has expired. The query scans the index of deliveries in progress, which has one entry per
+    claim."""
     rows = connection.execute(EXPIRED, (now, limit)).fetchall()
     return key_map.resolve(lambda: [_expired_claim(key_map.by_key[row[5]], row) for row in rows])
 

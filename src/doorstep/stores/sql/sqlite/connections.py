@@ -1,4 +1,4 @@
-"""Connections to the file: opening, errors, forks, reads, scripts and migration."""
+"""Connections to the SQLite file: opening, errors, forks, reads, scripts and migration."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ from doorstep.stores.sql.queries.transaction import Prepared, Row, Rows, Step, T
 T = TypeVar("T")
 
 CACHE_KIBIBYTES = 32 * 1024
-"""Page cache of the writing connection. With SQLite's default of 2 MiB, it would reread pages of a large file often."""
+"""The page cache of the writing connection. With SQLite's default of 2 MiB, this connection would often reread pages of
+a large file."""
 READER_CACHE_KIBIBYTES = 4 * 1024
-"""Page cache of a reading connection. It is small because readers mostly seek, and because there are several."""
+"""The page cache of each reading connection. It is small, because readers mostly seek and there are several of them."""
 BUSY_SECONDS = 5.0
-"""How long to wait while another process is writing to the same file."""
+"""The maximum time that a connection waits while another process is writing to the same file."""
 LOG_BYTES_MAX = 64 * 2**20
-"""A longer log is truncated to this size after a checkpoint."""
+"""The size to which a longer log is truncated after a checkpoint."""
 STATEMENTS_KEPT = 512
-"""Prepared statements kept per connection. Each batch statement has up to eight texts, one for each number of rows."""
+"""The number of prepared statements kept per connection. A statement that writes many rows has up to eight SQL texts,
+one for each number of rows that it can write at once."""
 READERS = 3
 """The number of reading threads. Reads seldom wait for the disk, so more threads would not make them faster."""
 
 
 def connect(path: str, *, create: bool = False) -> sqlite3.Connection:
-    """A connection in WAL mode that several threads may use in turn, without implicit transactions."""
+    """Open a connection in WAL mode, without implicit transactions. Several threads may use it in turn."""
     mode = "rwc" if create else "rw"
     connection = sqlite3.connect(
         f"file:{quote(str(Path(path).absolute()))}?mode={mode}",
@@ -81,7 +83,7 @@ def connect_reader(path: str) -> sqlite3.Connection:
 
 @contextmanager
 def unavailable(path: str) -> Iterator[None]:
-    """Raise errors of the file or the disk as StoreUnavailable. Errors in a statement, which are bugs, pass through."""
+    """Re-raise file and disk errors as StoreUnavailable. Errors in a statement are bugs and are raised unchanged."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -103,7 +105,7 @@ def disk_failed(error: BaseException) -> bool:
 
 
 def disk_full(error: BaseException) -> bool:
-    """Whether the disk is full. Unlike other disk errors, this is reported at once and loses no data."""
+    """Whether the disk is full. Unlike other disk errors, this error is reported immediately and loses no data."""
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
@@ -114,7 +116,7 @@ class ConnectionOwner(Protocol):
     """Keeps idle connections open."""
 
     def close_idle(self) -> None:
-        """Close the idle connections. Called only while none is in use."""
+        """Close the idle connections. Called only while no connection is in use."""
 
 
 class ForkGuard:
@@ -293,7 +295,8 @@ def _model_values(row: Row, prepared: Prepared) -> Row:
 
 
 def migrate(path: str) -> None:
-    """Create the file if necessary, and upgrade its schema. If several processes do so, they take turns."""
+    """Create the file if necessary, and upgrade its schema. If several processes migrate at the same time, they take
+    turns."""
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"the folder of the database does not exist: {folder}; create it or change the database URL")
@@ -313,7 +316,7 @@ def require_migrated(path: str) -> None:
 
 @contextmanager
 def _alembic_connection(path: str) -> Iterator[Connection]:
-    """A SQLAlchemy connection for Alembic, on one of our own connections. Errors are raised as the driver's errors,
+    """A SQLAlchemy connection for Alembic, on top of one of our own connections. Errors from the driver are raised
     without SQLAlchemy's wrapper."""
     with fork_guard, unavailable(path):
         driver = connect(path, create=True)

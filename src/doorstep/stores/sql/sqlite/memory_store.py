@@ -64,8 +64,8 @@ class MemoryStore(SqliteVerbs):
     # -- the outbox ----------------------------------------------------------------------------------------
 
     def post_on(self, connection: object, message: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:
-        """Post the message at once, even if the application's transaction is rolled back later: this store cannot take
-        part in a transaction of another database."""
+        """Post the message immediately. It stays posted even if the application's transaction is rolled back later,
+        because this store cannot take part in a transaction of another database."""
         if family_of(connection).asynchronous:
             return self._post_when_awaited(connection, message, wake)
         check_transaction(connection)
@@ -77,7 +77,7 @@ class MemoryStore(SqliteVerbs):
         self._post(message, wake)
 
     def _post(self, message: OutboxMessage, wake: Callable[[], None]) -> None:
-        """Post a message. Programs may do so before the store is opened."""
+        """Post a message. This is allowed even before the store is opened."""
         self._present().do(lambda connection: run_transaction(connection, outbox.post([message])))
         self.wake_others(Topic.OUTBOX)
         wake()
@@ -98,7 +98,8 @@ class MemoryStore(SqliteVerbs):
 
 
 class _Database:
-    """Runs each job at once, in its own transaction. It replaces both the writer and the readers of a SqliteStore."""
+    """Runs each job immediately, in its own transaction. It replaces both the writer and the readers of a
+    SqliteStore."""
 
     def __init__(self) -> None:
         self.connection = _connect()

@@ -37,7 +37,7 @@ UPDATE doorstep_deliveries SET state = ?1, settled_at = ?2, retries_max = ?3, re
             AND a.move = moves + 1 AND a.late = 0)
 WHERE id IN (SELECT value FROM json_each(?4))
 """
-"""Reads the outcome from the attempt row, which is written first. So one statement can settle many deliveries."""
+"""This reads the outcome from the attempt row, which is written first. So one statement can settle many deliveries."""
 ADD_SETTLED_HISTORY = """
 INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note)
 SELECT id, moves, org_id, ?, 'in_progress', state, attempt, ? FROM doorstep_deliveries
@@ -67,8 +67,8 @@ UPDATE doorstep_events SET open_count = open_count - ?1 - ?2, dead_count = dead_
     ended_at = CASE WHEN open_count = ?1 + ?2 AND dead_count + ?1 > 0 THEN ?3 END
 WHERE id IN (SELECT value FROM json_each(?4))
 """
-"""Applies the rule of `status_of` in model/event.py to queued events. `?1` is the number of deliveries of each event
-that became dead, and `?2` is the number that ended otherwise."""
+"""Applies the rule of `status_of` in model/event.py to queued events. For each of these events, `?1` deliveries became
+dead and `?2` deliveries ended otherwise."""
 _ENDED: tuple[Column, ...] = (Numbers("id"), Numbers("status"))
 ENDED = packed(
     _ENDED,
@@ -135,7 +135,7 @@ def _incident_rows(valid: Iterable[_Valid], now: Instant) -> list[tuple[object, 
 
 
 def _split(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> tuple[list[_Valid], list[_Late]]:
-    """Separate the settlements whose claims are still held from the late ones."""
+    """Separate the settlements whose claims are still held from the late settlements."""
     held = _held(connection, [settlement.claim for settlement in settlements])
     valid: dict[object, _Valid] = {}
     late: list[_Late] = []
@@ -186,7 +186,8 @@ def _attempt_row(one: _Valid) -> tuple[object, ...]:
 def _update_events(
     connection: sqlite3.Connection, settlements: Iterable[Settlement], now: Instant
 ) -> list[StatusChange]:
-    """Update the counts of the events. Events with the same change share a statement; usually there is only one."""
+    """Update the counts of the events. Events whose counts change in the same way share a statement; usually one
+    statement is enough."""
     tallies = tally_by_event(settlements)
     by_counts: dict[tuple[int, int], list[object]] = {}
     for key, tally in tallies.items():

@@ -1,4 +1,4 @@
-"""SqliteStore: everything in one file, shared by the processes of one machine."""
+"""SqliteStore: a store in one file, which the processes of one machine can share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ RELEASE_LOCK = "UPDATE doorstep_variables SET value = 0 WHERE name = ? AND value
 
 
 class Runner(Protocol):
-    """Runs work on a connection: the writer of a file, its readers, or the database in memory."""
+    """Runs work on a connection. Implemented by the writer of a file, the readers of a file, and the in-memory
+    database."""
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
 
@@ -57,14 +58,15 @@ class SqliteVerbs(SqlVerbs):
 
     features = Features(many_machines=False, notices_posts=True)
     aggregate_max = 100
-    """Aggregating 100 counters takes 5 ms (18,000 a second), during which no other process can write to the file."""
+    """Aggregating 100 counters takes 5 ms (18,000 counters per second). During this time, no other process can write to
+    the file."""
 
     def __init__(self, fetch_committed: Callable[[str], list[Row]]) -> None:
         self._keys = SqliteKeys(fetch_committed)
         self._accept_all = partial(accept.accept, key_map=self._keys)
         self._locks: dict[tuple[Task, str], Instant] = {}
-        """The time at which each lock that this process holds expires. A variable in the database contains it as well.
-        A holder recognizes its own lock by it, because no two locks expire in the same microsecond."""
+        """The expiry time of each lock that this process holds. The database contains the same time, by which a holder
+        recognizes its own lock: no two locks expire in the same microsecond."""
 
     @abstractmethod
     def _opened_writer(self) -> WriteRunner:
@@ -194,7 +196,7 @@ class SqliteStore(SqliteVerbs):
         await asyncio.to_thread(migrate, self._path)
 
     def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
-        """Call `wake` after any write of another process, because the writer cannot detect the topic of a write."""
+        """Call `wake` after any write by another process, because the writer cannot detect the topic of a write."""
         self._wakes.append(wake)
         if self._writer is not None:
             self._writer.watch(self._wake)
@@ -204,7 +206,7 @@ class SqliteStore(SqliteVerbs):
             wake()
 
     def wake_others(self, topic: Topic) -> None:
-        """Do nothing: the writers of other processes detect new writes by themselves."""
+        """Do nothing, because the writers of other processes detect new writes automatically."""
 
     # -- the outbox ----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ No job returns a result before its commit. If a job fails, only that job is roll
 the whole group is rolled back and the connection is replaced, so no result is based on pages that exist only in memory.
 
 Checkpoints run between groups. After a disk error in a checkpoint, no job runs until all pages that may have been lost
-are repaired. While the whole file is being rewritten, new jobs are rejected at once.
+are repaired. While the whole file is being rewritten, new jobs are rejected immediately.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ T = TypeVar("T")
 WATCH_SECONDS = 0.025
 """How often an idle writer checks whether another process has written; a check takes about 5 µs."""
 GROUP_MAX = 256
-"""The maximum number of jobs in a group. It limits how long the first job waits for the last."""
+"""The maximum number of jobs in a group. It limits how long the first job in a group waits for the last."""
 
 Work = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
-"""Handles a list of requests and returns a result for each. Consecutive requests with the same work share one call."""
+"""A function that handles a list of requests and returns a result for each. Consecutive requests for the same function
+share one call."""
 
 
 class Job(NamedTuple):
@@ -47,7 +48,7 @@ class Job(NamedTuple):
     request: Any
     durable: bool
     """Whether the job must be on stable storage before it returns. Claims and settlements need not be: if a power cut
-    loses one, a delivery is repeated, and none is lost."""
+    undoes one of them, a delivery is repeated, but no delivery is lost."""
     answer: asyncio.Future[Any]
 
 
@@ -114,7 +115,7 @@ class Writer:
             self._close()
 
     def _maintain(self, after_group: bool) -> None:
-        """Run checkpoints, repairs and the check for changes, between groups. No error here may end the thread."""
+        """Between groups, run checkpoints, repairs and the check for changes. No error here may end the thread."""
         try:
             if after_group:
                 self._connection.checkpoint()
@@ -123,11 +124,12 @@ class Writer:
                 return  # reject the waiting jobs first
             if rewriting or self._wake is not None:
                 self._check_for_changes(self._connection.opened())
-        except Exception as error:  # noqa: BLE001 - the next group opens a new connection, or fails with this error
+        except Exception as error:  # noqa: BLE001 - the next group opens a new connection or fails with the same error
             self._connection.failed(error)
 
     def _next_group(self) -> tuple[list[Job], bool]:
-        """Wait for a job, and return it with all other waiting jobs. The second value is False if the thread ends."""
+        """Wait for a job, and return it with all other waiting jobs. The second value is False if the thread must
+        end."""
         group: list[Job] = []
         try:
             job = self._jobs.get(timeout=WATCH_SECONDS if self._wake or self._connection.rewriting else None)
@@ -175,7 +177,8 @@ class Writer:
             self._close_error = error
 
     def _check_for_changes(self, connection: sqlite3.Connection) -> None:
-        """Wake the workers if another connection has committed. Only that changes a connection's data_version."""
+        """Wake the workers if another connection has committed. Only commits of other connections change
+        `data_version`."""
         (version,) = connection.execute("PRAGMA data_version").fetchone()
         if version != self._seen_version and self._wake is not None:
             self._seen_version = version
@@ -240,17 +243,18 @@ def _being_rewritten(path: str) -> StoreUnavailable:
 
 _PAUSE_SECONDS = 0.05
 _PAUSE_SECONDS_MAX = 1.0
-"""The pause between attempts to repair doubles each time. It is never shorter than the last attempt took, because
-rewriting may take minutes."""
+"""The pause between attempts to repair doubles each time. It is never shorter than the duration of the last attempt,
+because rewriting may take minutes."""
 _CHUNK_BYTES = 2**20
 
 
 class WritingConnection:
-    """The one connection that writes: opened when needed, replaced after an error, repaired before use.
+    """The one connection that writes. It is opened when it is needed and replaced after an error. Lost data is repaired
+    before the connection is used again.
 
-    After a failed sync, Linux discards the data that it could not write, and the next sync reports success. So that
-    data may be lost, whatever later syncs report, and it is rewritten before anything else is done. Only the writer's
-    thread uses this class.
+    After a failed sync, Linux discards the data that it could not write, and the next sync reports success. So the data
+    may be lost even if later syncs succeed, and it is rewritten before anything else is done. Only the writer's thread
+    uses this class.
     """
 
     def __init__(self, path: str, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -282,8 +286,8 @@ class WritingConnection:
         return self._connection
 
     def relax(self, relaxed: bool) -> None:
-        """Turn syncing at commits off or on. A durable commit also makes earlier relaxed commits durable, because the
-        log is sequential."""
+        """Set whether commits may return before their data is synced to disk. A durable commit also makes earlier
+        relaxed commits durable, because the log is sequential."""
         if relaxed is not self._relaxed:
             self.opened().execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
             self._relaxed = relaxed
@@ -298,8 +302,8 @@ class WritingConnection:
         self._run_checkpoint(self._checkpointer.run_if_due)
 
     def close_idle(self) -> None:
-        """Run a checkpoint and close the connection until the next use. Without it, SQLite would run a checkpoint while
-        closing, and would hide disk errors."""
+        """Run a checkpoint and close the connection until the next use. Without this checkpoint, SQLite would run one
+        while closing, and would hide its disk errors."""
         self._run_checkpoint(self._checkpointer.run)
         self._discard()
 
@@ -358,9 +362,9 @@ class WritingConnection:
 def rewrite_log(connection: sqlite3.Connection, path: str) -> None:
     """Rewrite the bytes of the log in place, and sync them.
 
-    A checkpoint would do harm here. The log may have a gap on disk, and the checkpoint would make the file newer than
-    such a log. After a power cut, SQLite would combine the two. Holding the write lock keeps other processes from
-    changing the log in the meantime.
+    A checkpoint would do harm here. The log may have a gap on disk, and a checkpoint would make the file newer than the
+    log. After a power cut, SQLite would then combine a newer file with an older log. Holding the write lock keeps other
+    processes from changing the log in the meantime.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -1,8 +1,8 @@
 """The initial schema: everything that `stores/sql/schema.py` declares.
 
-Nothing has been released, so no older schema has to be upgraded. Later revisions must not change the schema that this
-one creates. Before adding a revision, replace the call of `schema_ddl` here with the statements that it returns at that
-time.
+Nothing has been released, so no older schema has to be upgraded. Later changes to schema.py must not change what this
+revision creates. So before adding a revision, replace the call of `schema_ddl` here with the statements that it returns
+at that time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Places of a bulk retry: how many of each endpoint may wait, after what the last looks showed."""
+"""The slots of a bulk retry: how many deliveries per endpoint may wait, based on the progress seen in earlier looks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def letters_to(endpoint_id: UUID) -> Iterator[Delivery]:
 
 
 def fill(places: EndpointSlots, endpoint_id: UUID) -> list[Delivery]:
-    """Take as many as there are places for."""
+    """Take as many deliveries as there are slots for."""
     taken: list[Delivery] = []
     for letter in letters_to(endpoint_id):
         if not places.take(letter):

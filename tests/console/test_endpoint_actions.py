@@ -1,4 +1,4 @@
-"""What is done to an endpoint over HTTP: paused, resumed, tested, given a secret, deleted."""
+"""Actions on an endpoint over HTTP: pause, resume, test, new secret, delete."""
 
 from __future__ import annotations
 

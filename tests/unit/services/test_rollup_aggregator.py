@@ -1,4 +1,4 @@
-"""The Roller: folds after the turn of a minute, bit by bit, one process at a time."""
+"""The RollupAggregator: it aggregates after each minute ends, in small batches, in one process at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGGREGATE_MAX = ReferenceStore.aggregate_max
 
 
 async def a_store(events: int) -> ReferenceStore:
-    """This many organizations with one event each, and so one counter each."""
+    """A store with `events` organizations that have one event each, and so one counter each."""
     store = ReferenceStore()
     for org in [an_org() for _ in range(events)]:
         await put(store, org)

@@ -1,4 +1,4 @@
-"""The Watch: writes nothing while nothing is the matter, tells once, and takes over from whoever was killed."""
+"""The Alerter: it writes nothing while nothing is wrong, notifies once, and takes over from a killed process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITES = {"write_alerts", "acquire_lock", "write AlertRule", "accept", "settle"}
 
 
 class Stale:
-    """A store as somebody sees it who read the incidents a while ago."""
+    """A store that still returns the incidents that were read a while ago."""
 
     def __init__(self, store: Store, incidents: list[Incident]) -> None:
         self._store = store
@@ -65,7 +65,7 @@ async def test_a_death_is_told_in_the_round_that_finds_it_with_one_message_for_t
 
 
 async def test_two_that_tell_the_same_at_once_tell_it_once() -> None:
-    """Though both believe that they have the right: it only saves work."""
+    """This holds even if both believe that they hold the lock: the lock only saves work."""
     tower = Tower()
     (endpoint,) = await tower.prepare()
     await tower.channel()
@@ -94,7 +94,7 @@ async def test_while_another_process_watches_it_leaves_it_to_that_and_takes_over
 
 
 async def test_whoever_takes_over_looks_at_what_its_predecessor_suspected() -> None:
-    """19 deaths are too few for a rate; he is killed; the 20th delivery succeeds, and leaves no incident."""
+    """19 deaths are too few for a rate. The alerter is killed; the 20th delivery succeeds and leaves no incident."""
     tower = Tower()
     (endpoint,) = await tower.prepare()
     await tower.kill(endpoint, 19)
@@ -185,7 +185,7 @@ async def test_what_is_long_over_is_removed() -> None:
 
 
 async def test_what_is_over_is_not_removed_before_its_cooldown_is_over() -> None:
-    """Though alerts are kept for a day here: it would be told again."""
+    """Alerts are kept for a day here, but without its cooldown this alert would be sent again."""
     tower = Tower()
     (endpoint,) = await tower.prepare()
     await tower.channel()
@@ -209,7 +209,7 @@ async def test_what_is_over_is_not_removed_before_its_cooldown_is_over() -> None
 
 
 async def test_a_review_comes_in_time_though_incidents_do_not_end() -> None:
-    """One dead endpoint must not keep the others' recoveries from being told."""
+    """One dead endpoint must not delay the recovery messages of the others."""
     tower = Tower()
     (endpoint,) = await tower.prepare()
     await tower.kill(endpoint)

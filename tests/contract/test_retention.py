@@ -1,4 +1,4 @@
-"""R4.4, promise 9: settled rows go after their time, in small batches; dead letters stay and are archived."""
+"""R4.4, promise 9: old settled rows are removed in small batches; dead letters are kept and archived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that match is what matched when the question was asked, by the fields of the filter and nothing else."""
+"""The choice "all that match" means the items that matched the filter, and only it, when the question was asked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fields(**values: object) -> Fields:
 
 
 def hidden(shown: Shown) -> dict[str, object]:
-    """What the form around a list, or that of a question, sends by itself."""
+    """The hidden fields that a browser submits with the form around a list, or with the form of a question."""
     found = elements(shown.source)
     form = next(one.form for one in found if one.tag == "form" and one.form > 1 and not _is_filter(one.attributes))
     return {
@@ -50,7 +50,7 @@ async def bulks(scene: Scene) -> list[Bulk]:
     return list((await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items)
 
 
-# -- the instant of the question ------------------------------------------------------------------------------------
+# -- the time of the question ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("age", "expected"), [(None, NOW), ("1h", NOW - 3_600 * SECOND)])
@@ -84,7 +84,7 @@ async def test_what_dies_between_the_question_and_the_answer_is_left_alone(scene
     assert [one.delivery_id for one in await letters(scene)] == [late.delivery_id]
 
 
-# -- nothing but the filter -----------------------------------------------------------------------------------------
+# -- only the filter counts -----------------------------------------------------------------------------------------
 
 
 def test_all_that_match_says_nothing_but_the_filter_again() -> None:
@@ -141,7 +141,7 @@ async def test_a_choice_of_endpoints_that_has_not_all_of_them_says_so(
     assert "only the first 1" in (await console.get(QUEUE)).text
 
 
-# -- what is in progress --------------------------------------------------------------------------------------------
+# -- deliveries in progress -----------------------------------------------------------------------------------------
 
 
 async def test_what_is_in_progress_is_shown_and_cannot_be_chosen(scene: Scene, console: Console) -> None:

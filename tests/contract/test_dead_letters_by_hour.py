@@ -1,4 +1,4 @@
-"""R7.4: when letters died of a cause, hour by hour."""
+"""R7.4: how many dead letters a cause produced in each hour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REASONS = {"a": "no such page", "b": "no such user"}
 
 
 async def die(scene: Scene, count: int, of: str = "a") -> int:
-    """So many letters, dead now; their cause."""
+    """Create dead letters now; return their cause."""
     await scene.accept(count)
     claims = await scene.claim(count)
     await scene.settle(*(Settlement.dead(claim, replace(refusal(scene.now), reason=REASONS[of])) for claim in claims))

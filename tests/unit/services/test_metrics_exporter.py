@@ -1,4 +1,4 @@
-"""The Meter: one process at a time sends, and what goes wrong with the collector is told once."""
+"""The MetricsExporter: one process at a time sends metrics, and each collector problem is reported once."""
 
 from __future__ import annotations
 

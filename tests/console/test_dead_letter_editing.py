@@ -1,4 +1,4 @@
-"""R7.4: edit and retry over HTTP: what was typed goes out, unless it cannot, or somebody else was faster."""
+"""R7.4: edit and retry over HTTP: the edited payload is sent, unless it is invalid or someone else was faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.scene import Scene
 
 
 async def sent(console: Console, path: str, **fields: object) -> Shown:
-    """The form as it is opened, and sent with these fields."""
+    """Open the form, then submit it with these fields."""
     form = await console.get(path)
     return await console.post(path, {"made_of": form.field("made_of")} | fields)
 
@@ -82,7 +82,7 @@ async def test_the_difference_to_what_was_sent_is_shown_and_nothing_done(scene: 
 
 
 async def test_a_large_payload_that_was_laid_out_comes_back_and_is_not_lost(scene: Scene, console: Console) -> None:
-    """Laid out, and in a form, it takes six times its bytes."""
+    """Pretty-printed and form-encoded, the payload takes six times its bytes."""
     payload = b"[" + b"1," * 100_000 + b"1]"
     (letter,) = await die(scene, payload=payload)
     path = f"{LETTERS}/{letter.delivery_id}/edit"

@@ -1,4 +1,4 @@
-"""Several things by their ids in one go: they are as one by one, and what is not there is left out."""
+"""Reading several things by id in one call gives the same as one by one; missing things are left out."""
 
 from __future__ import annotations
 

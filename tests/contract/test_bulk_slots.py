@@ -1,4 +1,4 @@
-"""R7.3 and R5.5: a bulk retry over many endpoints is held up by none of them. The scene plays the workers."""
+"""R7.3 and R5.5: in a bulk retry over many endpoints, no endpoint holds up the others. The scene plays the workers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.support.builders import refusal
 
 _DEAD, _LIVING = 3, 7
 _OF_DEAD, _OF_LIVING = 70, 20
-"""How many letters each has."""
+"""The number of dead letters of each dead endpoint, and of each living one."""
 _TOTAL = _DEAD * _OF_DEAD + _LIVING * _OF_LIVING
 
 
 class Street:
-    """Three endpoints whose circuits are open, so that nobody claims their deliveries, and seven that are well."""
+    """Three endpoints with open circuits, whose deliveries nobody claims, and seven healthy ones."""
 
     def __init__(self, scene: Scene, endpoints: Sequence[Endpoint]) -> None:
         self.scene = scene
@@ -40,12 +40,12 @@ class Street:
         return [*self.dead, *self.living]
 
     def assert_all_arrived(self, *endpoints: Endpoint, but: int = 0) -> None:
-        """Everything of these endpoints was delivered once, and nothing of the others."""
+        """Check that all deliveries of these endpoints arrived once, and no others."""
         counts = {one.endpoint_id: _OF_DEAD if one in self.dead else _OF_LIVING for one in endpoints}
         assert self.letters == {endpoint_id: count - but for endpoint_id, count in counts.items()}
 
     async def fail(self, *, for_good: bool) -> None:
-        """Each has some that failed, and those of the dead endpoints come first in the list."""
+        """Create failed deliveries for each endpoint, such that those of the dead endpoints come first in the list."""
         for endpoint in (*self.living, *self.dead) if for_good else self.all:
             await self.scene.accept(_OF_DEAD if endpoint in self.dead else _OF_LIVING, [endpoint])
             quota = Quota(endpoint.endpoint_id, _OF_DEAD)
@@ -57,7 +57,7 @@ class Street:
             self.scene.wait(1)
 
     async def go_on(self, desk: Desk, bulk: Bulk, steps: int, *endpoints: Endpoint) -> Bulk:
-        """So many steps, and after each the workers of these endpoints deliver what is due."""
+        """Run some steps of the operation. After each, the workers of these endpoints deliver what is due."""
         for _ in range(steps):
             bulk = await desk.step(bulk)
             quotas = [Quota(endpoint.endpoint_id, 1_000) for endpoint in endpoints]
@@ -92,7 +92,7 @@ async def test_all_letters_of_living_endpoints_are_retried_while_dead_ones_hold_
 
 
 class FirstCome(EndpointSlots):
-    """A careless rule: 200 places, for whoever comes first."""
+    """A broken rule: 200 slots, first come, first served."""
 
     def take(self, delivery: Delivery) -> bool:
         if self.free <= IN_FLIGHT_MAX - 200:
@@ -111,7 +111,7 @@ async def test_control_with_places_for_whoever_comes_first_three_dead_endpoints_
 
 
 async def assert_each_was_retried_once(scene: Scene) -> None:
-    """By the audit, in which every act names what it was about."""
+    """Check this in the audit log, in which every action names its subject."""
     lines = (await scene.store.page(scene.org_id, AuditFilter(), limit=1_000)).items
     subjects = Counter(subject for line in lines if line.action == "retry" for subject in line.subjects)
     assert len(subjects) == _TOTAL

@@ -1,4 +1,4 @@
-"""R1.3, R7: what operators do to deliveries, done where it is allowed, refused where not, always audited."""
+"""R1.3, R7: operator actions on deliveries are carried out where allowed, refused elsewhere, and always audited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How endpoints stand: circuits and the oldest that waits, asked for many endpoints at once."""
+"""The condition of many endpoints in one call: their circuits and their oldest waiting deliveries."""
 
 from __future__ import annotations
 

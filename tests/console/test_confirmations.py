@@ -1,4 +1,5 @@
-"""Questions: each fits over the page that asks it, and what cannot be undone is done for a reason that is kept."""
+"""Confirmation questions: each fits over the page that asks it, and irreversible actions require a reason, which is
+kept."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ def ids_in(found: list[Element]) -> Counter[str]:
 
 
 def questions_of(page: list[Element]) -> set[str]:
-    """Where its links and buttons lead that open a dialog; buttons of a list are for all that match. What a question
-    asks next takes its place."""
+    """The targets of the page's links and buttons that open a dialog, with all items selected for list buttons. A page
+    that is itself a question has none, because its next question replaces it."""
     asking = [one.attributes for one in page if "data-dialog" in one.attributes and "question" not in ids_in(page)]
     return {html.unescape(one.get("href") or f"{one['formaction']}?all=yes") for one in asking}
 
@@ -58,18 +59,18 @@ async def test_a_question_has_no_id_that_the_page_under_it_has(house: House, sub
 
 
 async def test_the_questions_of_the_screens_are_found(house: House) -> None:
-    """Else the test above could not fail."""
+    """If this failed, the test above could never fail."""
     visitor = await house.visitor()
     paths = ("/console/retry-queue", "/console/settings/organizations", f"/console/events/{house.ids['event_id'][0]}")
     found = [questions_of(elements((await visitor.get(path)).source)) for path in paths]
     assert all(found), found
 
 
-# -- for a reason ------------------------------------------------------------------------------------------------------
+# -- required reasons --------------------------------------------------------------------------------------------------
 
 
 async def waiting(scene: Scene) -> str:
-    """The id of a delivery that waits to be retried."""
+    """The id of a delivery that waits for a retry."""
     scene.receiver.says(503)
     await scene.endpoint(policy=RetryPolicy((600.0,)))
     delivery = await scene.until_tried(await scene.send())
@@ -92,6 +93,7 @@ async def test_what_cannot_be_undone_is_not_done_without_a_reason_that_can_be_ke
 
 async def test_a_bulk_operation_is_cancelled_after_a_question_for_a_reason(scene: Scene, console: Console) -> None:
     await waiting(scene)
+    await scene.until_state(await scene.until_tried(await scene.send()), DeliveryState.PENDING)
     bulk = await scene.doorstep.components.bulk.start(
         BulkKind.RETRY, DEFAULT_ORG, Selection(queue=RetryQueueFilter()), "test", reason="outage", rate_per_second=0.01
     )
@@ -110,7 +112,7 @@ async def test_a_bulk_operation_is_cancelled_after_a_question_for_a_reason(scene
     assert line.reason == "wrong filter"
 
 
-# -- what was asked, and nothing else ----------------------------------------------------------------------------------
+# -- only what was asked is done ---------------------------------------------------------------------------------------
 
 
 async def test_a_wrong_answer_asks_again_with_everything_that_was_entered(scene: Scene, console: Console) -> None:

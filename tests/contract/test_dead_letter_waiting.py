@@ -1,4 +1,4 @@
-"""R6.3, promise 3: a deleted endpoint's waiting deliveries become dead letters with a clear reason, never nothing."""
+"""R6.3, promise 3: a deleted endpoint's waiting deliveries become dead letters with a clear reason; none disappears."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_deliveries_that_are_not_old_enough_are_spared(scene: Scene) -> No
 
 
 async def test_what_would_be_buried_can_be_counted_beforehand(scene: Scene) -> None:
-    """What is blocked behind another of its line waits too; what is being tried, or waits for others, does not count."""
+    """Deliveries blocked by their ordering group count too. Deliveries in progress or for other endpoints do not."""
     other = await scene.add_endpoint()
     await scene.accept(created_at=scene.now - 10)
     await scene.claim_one()
