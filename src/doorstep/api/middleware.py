@@ -114,7 +114,8 @@ TOO_MANY_FAILURES = "more than {} requests per second without a valid key came f
 _POSSIBLE_KEY = re.compile(r"[!-~]{8,256}")
 """The syntax of a key, the same as for configured keys in config.py. Other texts are not looked up."""
 _IPV6_NETWORK = 64
-"""The prefix length of a client's network. An IPv6 client has so many addresses that only its network identifies it."""
+"""The length of the prefix that identifies an IPv6 client. One client has its whole network of addresses to choose
+from."""
 _BURST_SECONDS = 2.0
 """The size of a burst: after a pause, a client may send as many requests at once as the rate allows in this time."""
 _BUCKETS_MAX = 10_000
