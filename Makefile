@@ -24,6 +24,7 @@ help:
 	@echo "make bench-against REF=main~20   compare its CPU with that of another revision"
 	@echo "make torture   the long fault tests"
 	@echo "make examples  run the examples"
+	@echo "make profile-NAME   start the server of a profile: integrations, protocols, sms, triggers, webhooks"
 	@echo "make demo      start it with something to look at"
 	@echo "make lock      pin the newest versions that fit (needs uv)"
 	@echo "make clean     remove what was built (not your data)"
@@ -75,9 +76,15 @@ torture: $(VENV)/.installed-dev
 examples: install
 	@for example in examples/*/__main__.py; do \
 		name=$$(basename $$(dirname $$example)); \
-		echo; echo "python -m examples.$$name"; echo; \
-		$(BIN)/python -m examples.$$name || exit 1; \
+		module=examples.$$name; \
+		test ! -f examples/$$name/story.py || module=$$module.story; \
+		echo; echo "python -m $$module"; echo; \
+		$(BIN)/python -m $$module || exit 1; \
 	done
+
+# The server of a profile with its simulated counterpart: make profile-triggers. Ctrl-C stops it.
+profile-%: install
+	$(BIN)/python -m examples.$*
 
 demo: install
 	$(BIN)/doorstep demo
@@ -92,12 +99,13 @@ clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# -- programs that only tests need: a browser, and Prometheus with its promtool ----------------------------------------
+# -- programs that only tests need: a browser, Prometheus with its promtool, and PgBouncer ------------------------------
 
 APT := $(shell command -v apt-get 2>/dev/null)
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo -n,)
 MISSING = $(if $(shell command -v chromium chromium-browser google-chrome 2>/dev/null),,chromium fonts-dejavu-core) \
-	$(if $(shell command -v promtool 2>/dev/null),,prometheus)
+	$(if $(shell command -v promtool 2>/dev/null),,prometheus) \
+	$(if $(shell PATH=$$PATH:/usr/sbin command -v pgbouncer 2>/dev/null),,pgbouncer)
 
 programs:
 	@if [ -n "$(strip $(MISSING))" ] && [ -n "$(APT)" ]; then \

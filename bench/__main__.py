@@ -20,12 +20,18 @@ from bench.measures import (
     fairness,
     handlers,
     idle,
+    inbox,
+    indexes,
     latency,
+    lists,
     memory,
     processes,
     reads,
+    recovery,
     reschedule,
     retries,
+    search,
+    single,
     stats,
     telemetry,
 )
@@ -39,11 +45,17 @@ MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "telemetry": telemetry.measure,
     "accept": accept.measure,
     "latency": latency.measure,
+    "single": single.measure,
     "fairness": fairness.measure,
     "retries": retries.measure,
     "reschedule": reschedule.measure,
+    "recovery": recovery.measure,
     "reads": reads.measure,
+    "inbox": inbox.measure,
+    "lists": lists.measure,
     "stats": stats.measure,
+    "search": search.measure,
+    "indexes": indexes.measure,
     "console": console.measure,
     "bulk": bulk.measure,
     "claim": claim.measure,
@@ -51,8 +63,12 @@ MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "processes": processes.measure,
     "memory": memory.measure,
 }
-ON_REQUEST: dict[str, Callable[[Setting], Iterator[Figure]]] = {"rivals": rivals.measure}
-"""Measurements that run only if they are named. They install third-party packages into a separate environment."""
+ON_REQUEST: dict[str, Callable[[Setting], Iterator[Figure]]] = {
+    "recovery-10min": recovery.measure_long,
+    "rivals": rivals.measure,
+}
+"""Measurements that run only if they are named: the first takes over an hour, and `rivals` installs third-party packages
+into a separate environment."""
 
 
 def main() -> None:
@@ -61,7 +77,7 @@ def main() -> None:
     started = time.monotonic()
     figures: list[Figure] = []
     with Databases() as databases, Receiver() as receiver:
-        setting = Setting(databases, receiver, _stores(arguments.store), arguments.quick)
+        setting = Setting(databases, receiver, _stores(arguments.store), arguments.quick, arguments.only)
         broken = [name for name in arguments.names or MEASURES if not _run(name, setting, figures)]
     print_summary(figures)
     for name in broken:
@@ -96,6 +112,7 @@ def _arguments() -> argparse.Namespace:
     names = [*MEASURES, *ON_REQUEST]
     parser.add_argument("names", nargs="*", metavar="name", choices=[*names, []], help=", ".join(names))
     parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of recovery, only cases whose name contains this")
     parser.add_argument("--quick", action="store_true", help="smaller numbers, a few minutes in all")
     return parser.parse_args()
 

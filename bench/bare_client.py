@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 
 import pycurl
 
@@ -41,6 +41,17 @@ def post_all(url: str, payload: bytes, count: int, connections: int) -> Cost:
     return Cost(1e6 * watch.cpu_seconds / count, count / watch.wall_seconds)
 
 
+def post_steadily(url: str, payload: bytes, count: int, per_second: float) -> Cost:
+    """POST `count` times at a steady rate over one keep-alive connection, sleeping in between. Returns the CPU of the
+    whole process per POST."""
+    client = _Client(url, payload, 0, connections=1)
+    watch = Stopwatch()
+    for number in range(count):
+        sleep(max(0.0, number / per_second - watch.wall_seconds))
+        client.post_one()
+    return Cost(1e6 * watch.cpu_seconds / count, count / watch.wall_seconds)
+
+
 class _Client:
     def __init__(self, url: str, payload: bytes, count: int, connections: int) -> None:
         self._payload = payload
@@ -54,6 +65,10 @@ class _Client:
         self._url = url
         self._handles = [_handle() for _ in range(connections)]
         self._answers: dict[pycurl.Curl, list[bytes]] = {}
+
+    def post_one(self) -> None:
+        self._left = 1
+        self.run()
 
     def run(self) -> None:
         for handle in self._handles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count, repeat
 from typing import cast
 
 
@@ -22,10 +23,22 @@ class Tally:
         """The time of each successful response."""
         self.refused = 0
         """The number of other responses."""
+        self.answers: list[tuple[float, bytes]] = []
+        """The successful responses, each with the time of its call."""
 
     @property
     def per_second(self) -> float:
         return len(self.milliseconds) / (self.last_answer_at - self.started)
+
+
+def pauses(per_second: float | None) -> Iterator[float]:
+    """The pause before each call: none, or one that keeps the rate steady regardless of response times."""
+    if per_second is None:
+        yield from repeat(0.0)
+    else:
+        started = time.monotonic()
+        for number in count():
+            yield max(0.0, started + number / per_second - time.monotonic())
 
 
 async def call_for(
@@ -89,6 +102,7 @@ class Caller(asyncio.Protocol):
         now = time.perf_counter()
         if self._buffer.startswith(self._tally.expected):
             self._tally.milliseconds.append(1_000 * (now - self._called_at))
+            self._tally.answers.append((self._called_at, self._buffer))
         else:
             self._tally.refused += 1
         self._tally.last_answer_at = now

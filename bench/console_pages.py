@@ -7,10 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 from bench.crowded import Ids
 from bench.reviewing import WAITING
+from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.charts import RANGES
 from doorstep.console.fields import AGES
+from doorstep.console.pages.endpoints import COLUMNS
 from doorstep.console.routes import all_pages
 from doorstep.model.batch import BatchStatus
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
 
 
@@ -27,7 +30,7 @@ def every_page(ids: Ids) -> list[str]:
 
 
 def _known(ids: Ids) -> Ids:
-    return {"number": "1", "act": "resolve", **ids}
+    return {"number": "1", "act": "resolve", "org_id": str(DEFAULT_ORG), **ids}
 
 
 def _more(ids: Ids) -> list[str]:
@@ -47,8 +50,12 @@ def _variants(ids: Ids) -> dict[str, list[str]]:
     cause = f"cause={1:016x}"
     questions = ["all=yes", "all=yes&event_type=nobodys", f"all=yes&{endpoint}", f"id={ids['delivery_id']}"]
     created = f"created_from={days[7]}&created_before={days[1]}"
+    past = f"since={days[7]}&until={days[1]}"
+    listed = ["", past, "event_type=bench", "event_type=nobodys.*", "error_code=INVALID_FORMAT", "error_code=NEVER"]
+    searched = ["past", "bench", "nobody", "order.id=42", "metadata.customer=7", ids["event_id"], ids["event_id"][-8:]]
     return {
-        "/console": ranges,
+        "/console": [*ranges, "charts=all"],
+        "/console/outcome": [f"delivery={ids['waiting_id']}&after=0"],
         "/console/retry-queue": [
             "", endpoint, "status=pending", "status=in_progress", "event_type=bench", "event_type=nobodys",
             *(f"age={age}" for age in AGES),
@@ -65,14 +72,19 @@ def _variants(ids: Ids) -> dict[str, list[str]]:
         "/console/dead-letters/resolve": questions[:1],
         "/console/dead-letters/delete": questions[:1],
         "/console/dead-letters/export": [f"cause={2:016x}", f"cause={2:016x}&format=csv", f"cause={2:016x}&payload=yes"],
-        "/console/endpoints": ["", "name=bench.19", "name=nobodys", "trouble=yes", "waiting=yes", "state=paused"],
+        "/console/endpoints": ["", "name=bench.19", "name=nobodys", "trouble=yes", "waiting=yes", "state=paused",
+            *(f"sort={by}" for by in COLUMNS),
+        ],
         "/console/endpoints/{endpoint_id}": ranges,
+        "/console/endpoints/{endpoint_id}/deliveries": [*listed, *(f"state={state}" for state in DeliveryState)],
+        "/console/endpoints/{endpoint_id}/attempts": [*listed, "state=succeeded", "state=failed"],
         "/console/endpoints/{endpoint_id}/replay": ["", created, f"{created}&event_type=nobodys", f"{created}&status=failed"],
         "/console/alerts": ["", "state=open", "state=ended", "rule=oldest_due", endpoint],
         "/console/alerts/rules/edit": ["rule=oldest_due"],
         "/console/batches": ["", *(f"status={status}" for status in BatchStatus), "event_type=nobodys"],
         "/console/pipelines/{pipeline}": ["", f"status={WAITING}", "status=checking", "archived=yes"],
-        "/console/audit": ["", "actor=past", "actor=nobody", "action=delivery.retry"],
+        "/console/search": [f"q={words}" for words in searched],
+        "/console/audit": ["", past, "actor=past", f"actor=past&{past}", "actor=nobody", "action=delivery.retry"],
     }  # fmt: skip
 
 

@@ -103,11 +103,11 @@ SELECT (SELECT max(id) FROM doorstep_bulks), id, org_id, 1, false FROM doorstep_
 WHERE state = 'dead' ORDER BY id LIMIT {count}
 """
 _MORE_TRIES = f"""
-INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us,
+INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, endpoint_id, worker, started_at, finished_at, dns_us,
     connect_us, tls_us, first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers,
     response_body)
 WITH RECURSIVE numbers (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM numbers WHERE i < {{last}})
-SELECT delivery_id, i, 2 * i, 0, org_id, worker, {{now}} + i * CAST({{second}} AS BIGINT),
+SELECT delivery_id, i, 2 * i, 0, org_id, endpoint_id, worker, {{now}} + i * CAST({{second}} AS BIGINT),
     {{now}} + i * CAST({{second}} AS BIGINT), 0, 0, 0, 900, 400, category, code, reason, detail, request_headers,
     response_headers, response_body
 FROM doorstep_attempts, numbers WHERE delivery_id = {_NEWEST_DEAD}

@@ -43,6 +43,14 @@ def _add_settled(database: Database, count: int, at: Instant | str, bits: dict[s
     return range(first, first + count)
 
 
+def add_waiting(database: Database, count: int, created_at: Instant | str) -> int:
+    """Add `count` events without deliveries, which wait in the inbox. Returns the last row id."""
+    first = _next_id(database)
+    bits = _bits(database, created_at) | _WAITING | {"status": "received", "open": 0, "deliveries": 0}
+    database.run(_numbers(first, count) + _EVENTS.format_map(bits), *_move_marks(database, first + count - 1))
+    return first + count - 1
+
+
 def add_retries(
     database: Database, count: int, due_at: Instant, spacing: Instant, failed_at: Instant | None = None
 ) -> int:
@@ -76,7 +84,7 @@ _DEAD: dict[str, object] = {
 _EVENTS = """
 INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, dead_count, done_count,
     created_at, ended_at, correlation_id, metadata, payload)
-SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), 'bench', '{status}', 1, {open}, {dead}, {done},
+SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), 'bench', '{status}', {deliveries}, {open}, {dead}, {done},
     {at}, {ended}, 'past', {bytes}, {bytes} FROM numbers
 """
 
@@ -97,11 +105,11 @@ FROM numbers
 """
 
 _ATTEMPTS = """
-INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us,
-    connect_us, tls_us, first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers,
+INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, endpoint_id, worker, started_at, finished_at,
+    dns_us, connect_us, tls_us, first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers,
     response_body)
-SELECT i, 1, 2, 0, (SELECT min(org_id) FROM doorstep_endpoints), 'past', {at}, {at}, 0, 0, 0, 900, {answer}, {said}, '',
-    {bytes}, {bytes}, {bytes} FROM numbers
+SELECT i, 1, 2, 0, (SELECT min(org_id) FROM doorstep_endpoints), {endpoint}, 'past', {at}, {at}, 0, 0, 0, 900, {answer},
+    {said}, '', {bytes}, {bytes}, {bytes} FROM numbers
 """
 
 _HISTORY = """
@@ -117,9 +125,9 @@ def _history(bits: dict[str, object], move: int, old: str, new: str) -> str:
 def _bits(database: Database, at: Instant | str) -> dict[str, object]:
     """The parts of the SQL that depend on the database. The ids sort by creation, like the ids of the store."""
     if database.store == "sqlite":
-        return {"at": at, "uid": f"uuid7({at})", "bytes": f"x'{_FILLING.hex()}'"}
+        return {"at": at, "deliveries": 1, "uid": f"uuid7({at})", "bytes": f"x'{_FILLING.hex()}'"}
     uid = f"(lpad(to_hex(({at}) / 1000), 12, '0') || '7' || substr(md5(random()::text), 1, 19))::uuid"
-    return {"at": at, "uid": uid, "bytes": rf"'\x{_FILLING.hex()}'::bytea"}
+    return {"at": at, "deliveries": 1, "uid": uid, "bytes": rf"'\x{_FILLING.hex()}'::bytea"}
 
 
 _FILLING = b'{"text": "' + b"x" * 100 + b'"}'

@@ -65,10 +65,11 @@ def _roll_up(span: str, step: Instant, since: Instant) -> list[str]:
 
 _ROLL_UP = """
 INSERT INTO doorstep_rollups (org_id, endpoint_id, span, at, created, delivered, failed, now_queued, now_delivered,
-    now_failed, deliveries, succeeded, retried, died, dead, now_open, now_dead, retries_0, ttd_0)
+    now_failed, deliveries, succeeded, retried, died, dead, now_open, now_dead, retries_0, ttd_0,
+    response_4, response_us)
 SELECT {owner}, '{span}', {at}, {own} * count(*), {own} * sum(good), {own} * sum(lost), {own} * sum(waits),
     {own} * sum(good), {own} * sum(lost), count(*), sum(good), sum(waits), sum(lost), sum(lost), sum(waits), sum(lost),
-    sum(good) + sum(lost), sum(good)
+    sum(good) + sum(lost), sum(good), count(*), 80000 * count(*)
 FROM (
     SELECT org_id, endpoint_id, coalesce(settled_at, created_at) AS at,
         CASE state WHEN 'delivered' THEN 1 ELSE 0 END AS good, CASE state WHEN 'dead' THEN 1 ELSE 0 END AS lost,

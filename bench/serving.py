@@ -66,6 +66,10 @@ class Serving:
         if died is not None:
             raise RuntimeError(f"doorstep serve exited unexpectedly with exit code {died}:\n{words}")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_seconds(self) -> float:
         """CPU used so far by the process and its workers."""
         return cpu_seconds_of(psutil.Process(self._process.pid))

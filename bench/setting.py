@@ -21,6 +21,8 @@ class Setting:
     receiver: Receiver
     stores: tuple[StoreName, ...]
     quick: bool
+    only: str = ""
+    """Of measurements with several cases, run only those whose name contains this."""
 
     def scaled(self, full: int, quick: int) -> int:
         return quick if self.quick else full

@@ -58,7 +58,9 @@ async def _stock_endpoint(doorstep: Doorstep, want: Wanted) -> None:
         circuit=CircuitRules(failures_max=1_000_000) if want.patient else None,
     )
     for start in range(0, want.events, _BATCH):
-        await doorstep.send_many(drafts(min(_BATCH, want.events - start), want.event_type, want.org_id))
+        await doorstep.components.accepter.accept(
+            drafts(min(_BATCH, want.events - start), want.event_type, want.org_id)
+        )
     if want.paused:
         await doorstep.components.endpoints.pause(want.org_id, endpoint.endpoint_id, "bench")
 

@@ -23,10 +23,11 @@ from doorstep.config import setting_rows
 from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
 from doorstep.model.org import ALLOWED
-from doorstep.model.rollup import TTD_SECONDS
+from doorstep.model.rollup import RESPONSE_SECONDS, TTD_SECONDS
 from doorstep.schemas.endpoints import DESTINATIONS, INPUTS
 from doorstep.telemetry.metrics import MEASURES, RETRY_BOUNDS
-from doorstep.telemetry.prometheus import PROCESS
+from doorstep.telemetry.prometheus import PROCESS, TIMED
+from doorstep.telemetry.timings import SECONDS
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -292,13 +293,17 @@ def metrics_page() -> str:
         "| --- | --- | --- | --- |",
         *(_metric(one.name, one.kind, one.labels, one.about) for one in MEASURES),
         "",
-        f"Bucket bounds: time to delivery {_bounds(TTD_SECONDS)} seconds; retries {_bounds(RETRY_BOUNDS)}.",
+        f"Bucket bounds: time to delivery {_bounds(TTD_SECONDS)} seconds.",
+        f"Response time: {_bounds(RESPONSE_SECONDS)} seconds. Retries: {_bounds(RETRY_BOUNDS)}.",
         "",
         "## Per process",
         "",
         "| metric | kind | labels | meaning |",
         "| --- | --- | --- | --- |",
         *(_metric(name, kind, (), about) for name, (kind, about) in PROCESS.items()),
+        *(_metric(one.name, one.kind, one.labels, one.about) for one in TIMED),
+        "",
+        f"Bucket bounds: {_bounds(SECONDS)} seconds.",
         "",
     ]
     return "\n".join(lines)

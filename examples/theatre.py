@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 from doorstep import Doorstep, Settings
 from doorstep.api.application import create_application
@@ -29,6 +29,8 @@ NOON = from_datetime(datetime(2026, 6, 1, 12, tzinfo=UTC))
 Story = Callable[["Theatre"], Awaitable[None]]
 Prepare = Callable[[Doorstep], None]
 """Registers the handlers of an example, before Doorstep is opened."""
+Create = Callable[..., Doorstep]
+"""Creates the program of a profile, from settings and a clock."""
 Served = Callable[[Doorstep], AbstractAsyncContextManager[str]]
 """Serves the HTTP API and returns its URL."""
 
@@ -63,19 +65,23 @@ class Theatre:
         now = self.clock.now()
         self._say(f"day {(now - NOON) // DAY + 1} {to_datetime(now):%H:%M:%S}  {line}")
 
-    async def client(self, role: Literal["operator", "viewer", "publisher"]) -> AsyncClient:
+    async def client(self, role: Literal["operator", "viewer", "publisher", "consumer"]) -> AsyncClient:
         """Returns a client of the HTTP API with a key of this role, which has fewer permissions than an admin."""
         return AsyncClient(self.url, (await self.api.keys.create(role, role)).key)
 
 
-def play(story: Story, prepare: Prepare = lambda _: None) -> None:
+def without_program(*, clock: FakeClock, **settings: Any) -> Doorstep:
+    return Doorstep(Settings(**settings), clock=clock)
+
+
+def play(story: Story, prepare: Prepare = lambda _: None, create: Create = without_program) -> None:
     """Run an example on a temporary SQLite file."""
     with TemporaryDirectory() as folder:
-        asyncio.run(_play(f"sqlite:///{Path(folder, 'doorstep.db')}", story, prepare))
+        asyncio.run(_play(f"sqlite:///{Path(folder, 'doorstep.db')}", story, prepare, create))
 
 
-async def _play(database_url: str, story: Story, prepare: Prepare) -> None:
-    async with staged(database_url, prepare) as stage:
+async def _play(database_url: str, story: Story, prepare: Prepare, create: Create) -> None:
+    async with staged(database_url, prepare, create=create) as stage:
         await story(stage)
 
 
@@ -87,11 +93,12 @@ async def staged(
     *,
     migrate: bool = True,
     served: Served | None = None,
+    create: Create = without_program,
 ) -> AsyncIterator[Theatre]:
     """Yields a Theatre on this database, with the store, the HTTP API and the receiver running."""
     clock = FakeClock(NOON)
-    settings = Settings(database_url=database_url, secret_key=new_secret_key(), allow_addresses="127.0.0.0/8")
-    doorstep = Doorstep(settings, clock=clock)
+    settings = {"database_url": database_url, "secret_key": new_secret_key(), "allow_addresses": "127.0.0.0/8"}
+    doorstep = create(clock=clock, **settings)
     prepare(doorstep)
     async with AsyncExitStack() as opened:
         receiver = opened.enter_context(Receiver(clock))

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, repeat
+from itertools import repeat
 from pathlib import Path
 
 import uvloop
 
 from bench.against.server import ADMIN_KEY, Server, Side, Slice
-from bench.calling import call_for
+from bench.calling import call_for, pauses
 from bench.receiver import Receiver
 
 _SINGLE = b'{"event_type": "bench", "payload": {"text": "%s"}}' % (b"x" * 1_012)
@@ -45,19 +45,10 @@ class Load:
             f"POST /v1/events HTTP/1.1\r\nHost: bench\r\nX-API-Key: {ADMIN_KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         shared = [repeat(head.encode() + body, self.requests)] * self.connections
-        pauses = partial(next, self._pauses())
-        tally = uvloop.run(call_for(_LOST_AFTER_SECONDS, port, shared, b"HTTP/1.1 202", pauses))
+        think = partial(next, pauses(self.per_second))
+        tally = uvloop.run(call_for(_LOST_AFTER_SECONDS, port, shared, b"HTTP/1.1 202", think))
         if len(tally.milliseconds) != self.requests:
             raise RuntimeError(f"{len(tally.milliseconds)} of {self.requests} requests were answered 202")
-
-    def _pauses(self) -> Iterator[float]:
-        """The pause before each request: none, or one that keeps the rate steady regardless of response times."""
-        if self.per_second is None:
-            yield from repeat(0.0)
-        else:
-            started = time.monotonic()
-            for number in count():
-                yield max(0.0, started + number / self.per_second - time.monotonic())
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from uuid import uuid4
 
 import psutil
 
@@ -96,7 +97,9 @@ class Server:
 
     def create_endpoint(self, url: str, *, paused: bool = False) -> None:
         """Create an endpoint for the events of the benchmark."""
-        endpoint = self.call("POST", "/v1/endpoints", {"name": "bench", "url": url, "event_types": ["bench"]})
+        endpoint = self.call(
+            "POST", "/v1/endpoints", {"name": f"bench {uuid4()}", "url": url, "event_types": ["bench"]}
+        )
         if paused:
             self.call("POST", f"/v1/endpoints/{endpoint['endpoint_id']}/pause", {})
 

@@ -93,7 +93,7 @@ async def _send_all(database: Database, kind: str, count: int) -> None:
     await doorstep.open()
     draft = Draft(org_id=DEFAULT_ORG, event_type="bench", payload=JOB, correlation_id=f"{0:032x}")
     for start in range(0, count, _BATCH):
-        await doorstep.send_many([draft] * min(_BATCH, count - start))
+        await doorstep.components.accepter.accept([draft] * min(_BATCH, count - start))
     await doorstep.close()
 
 

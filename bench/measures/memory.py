@@ -75,7 +75,8 @@ async def _live_through(url: str, path: Path, count: int) -> list[Sample]:
     doorstep = Doorstep(settings_for(url), telemetry=telemetry)
     doorstep._tuning = msgspec.structs.replace(doorstep._tuning, retention_days=_RETENTION_SECONDS / 86_400)
     async with doorstep:
-        cleaner = Cleaner(doorstep.components.store, doorstep.clock, doorstep.components.tuning, telemetry)
+        parts = doorstep.components
+        cleaner = Cleaner(parts.store, doorstep.clock, parts.tuning, telemetry, parts.wake_dispatcher)
         cleaning = asyncio.create_task(keep_running(cleaner, doorstep.clock, telemetry))
         samples = await _send_and_sample(doorstep, delivered, path, count, cleaner.wake.set)
         cleaning.cancel()
@@ -91,7 +92,7 @@ async def _send_and_sample(
     sent = 0
     while delivered.count < count:
         if sent < count and sent - delivered.count < _AHEAD_MAX:
-            await doorstep.send_many(drafts(100))
+            await doorstep.components.accepter.accept(drafts(100))
             sent += 100
         else:
             await asyncio.sleep(0.005)

@@ -63,7 +63,7 @@ async def _fail_together(url: str) -> list[float]:
 
 
 async def _waited_ms(doorstep: Doorstep, delivery_id: UUID, scheduled_at: Instant) -> float:
-    (attempt,) = await doorstep.attempts(DEFAULT_ORG, delivery_id)
+    (attempt,) = await doorstep.components.reader.attempts(DEFAULT_ORG, delivery_id)
     return (scheduled_at - attempt.finished_at) / MILLISECOND
 
 

@@ -1,5 +1,5 @@
 """The cost of reports with a million events (some dead, some retrying) and live traffic: every range of /v1/stats, the
-health of a hundred endpoints, a scrape of the metrics.
+health of two hundred endpoints, sorted and unsorted, a scrape of the metrics.
 
 The requests are made one after the other. Each is timed from the first byte sent to the last byte received. The figures
 in the responses are compared with counts of the rows.
@@ -23,10 +23,12 @@ from bench.timing import percentile
 from bench.traffic import Traffic
 from doorstep.clock import DAY
 from doorstep.model.rollup import HOUR
+from doorstep.operations.stats import SORTS
 from doorstep.policy.reports import WINDOWS
 
 TARGET = at_most(50.0)
-_ENDPOINTS = 100
+_ENDPOINTS = 200
+"""As many as are sorted at most."""
 _EVENTS_PER_SECOND = 20
 _KEPT = {"DOORSTEP_RETENTION_DAYS": "400"}
 """With this retention, nothing is cleaned up during the measurement."""
@@ -62,6 +64,8 @@ def _measure_answers(
     paths |= {
         f"health of 50 endpoints over {name}": f"/v1/stats/endpoints?range={name}&limit=50" for name in ("24h", "30d")
     }
+    sorts = {f"{by} over {name}": f"sort={by}&range={name}" for by in SORTS for name in ("24h", "30d")}
+    paths |= {f"health sorted by {words}": f"/v1/stats/endpoints?{query}" for words, query in sorts.items()}
     paths["targets of 50 endpoints"] = "/v1/slo?limit=50"
     for words, path in paths.items():
         asker.ask(path)  # the first request prepares its statements

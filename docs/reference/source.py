@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -170,7 +171,7 @@ def _result(node: Function) -> str:
     returns = node.returns
     if isinstance(returns, ast.Subscript) and ast.unparse(returns.value) in _WRAPPERS:
         returns = returns.slice
-    return ast.unparse(returns) if returns is not None else ""
+    return _type(returns) if returns is not None else ""
 
 
 def _arguments(node: Function) -> list[str]:
@@ -199,6 +200,9 @@ _SHARED_KEYWORDS = {
     "Unpack[BulkOptions]": ("doorstep.client.queues", "BulkOptions"),
     "Unpack[DeadLetterQuery]": ("doorstep.client.queues", "DeadLetterQuery"),
     "Unpack[EventQuery]": ("doorstep.client.events", "EventQuery"),
+    "Unpack[ReplayOptions]": ("doorstep.client.endpoints", "ReplayOptions"),
+    "Unpack[ReplayRange]": ("doorstep.client.endpoints", "ReplayRange"),
+    "Unpack[RuleChanges]": ("doorstep.client.administration", "RuleChanges"),
     "Unpack[RetryQueueQuery]": ("doorstep.client.queues", "RetryQueueQuery"),
 }
 """Keyword arguments that many methods share. The reference lists them in each signature."""
@@ -211,12 +215,22 @@ def _keywords(module: str, name: str) -> list[str]:
     inherited = [
         one for base in node.bases if ast.unparse(base) != "TypedDict" for one in _keywords(where, ast.unparse(base))
     ]
-    own = [f"{ast.unparse(field)} = None" for field in node.body if isinstance(field, ast.AnnAssign)]
+    own = [_keyword(field) for field in node.body if isinstance(field, ast.AnnAssign)]
     return own + inherited
 
 
+def _keyword(field: ast.AnnAssign) -> str:
+    required = re.sub(r"\bRequired\[(.*)\]", r"\1", _type(field))
+    return required if required != _type(field) else f"{required} = None"
+
+
+def _type(annotation: ast.AST) -> str:
+    """An annotation without the modules of its names, which readers do not need: `Receipt`, not `events.Receipt`."""
+    return re.sub(r"\b[a-z_]+\.(?=[A-Z])", "", ast.unparse(annotation))
+
+
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:
-    return ast.unparse(argument) + (f" = {ast.unparse(default)}" if default is not None else "")
+    return _type(argument) + (f" = {ast.unparse(default)}" if default is not None else "")
 
 
 @cache

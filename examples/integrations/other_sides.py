@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from examples.integrations.profile import ErpError
+from examples.integrations.endpoints import ErpError
 
 
 class ScriptedPartner:
@@ -27,7 +27,8 @@ class ScriptedErp:
         self.error: ErpError | None = None
         self.documents: list[dict[str, object]] = []
 
-    def post(self, document: dict[str, object]) -> None:
+    def post(self, document: dict[str, object]) -> str:
         if self.error:
             raise self.error
         self.documents.append(document)
+        return f"document {len(self.documents)}"

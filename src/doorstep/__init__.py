@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from doorstep.model.batch import Batch, BatchStatus, SubmissionAttempt
     from doorstep.model.delivery import DeadLetter
     from doorstep.model.endpoint import CircuitRules, RetryPolicy
-    from doorstep.model.entity import Entity
-    from doorstep.model.event import Receipt
     from doorstep.model.outbox import Posted
     from doorstep.pipelines.pipeline import Pipeline
     from doorstep.pipelines.plan import Gate, Stage
+    from doorstep.schemas.events import Receipt
+    from doorstep.schemas.pipelines import Entity
+    from doorstep.stores.program_sql import Sql
     from doorstep.transports.handler_replies import Received
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ __all__ = [
     "Received",
     "RetryPolicy",
     "Settings",
+    "Sql",
     "Stage",
     "SubmissionAttempt",
     "Transient",
@@ -54,11 +56,12 @@ _NAMES = {
     "doorstep.model.batch": ("Batch", "BatchStatus", "SubmissionAttempt"),
     "doorstep.model.delivery": ("DeadLetter",),
     "doorstep.model.endpoint": ("CircuitRules", "RetryPolicy"),
-    "doorstep.model.entity": ("Entity",),
-    "doorstep.model.event": ("Receipt",),
     "doorstep.model.outbox": ("Posted",),
     "doorstep.pipelines.pipeline": ("Pipeline",),
     "doorstep.pipelines.plan": ("Gate", "Stage"),
+    "doorstep.schemas.events": ("Receipt",),
+    "doorstep.schemas.pipelines": ("Entity",),
+    "doorstep.stores.program_sql": ("Sql",),
     "doorstep.transports.handler_replies": ("Received",),
 }
 

@@ -4,45 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from doorstep import bootstrap
 from doorstep.bootstrap import DEFAULT_ORG, tuning_of
 from doorstep.clock import AnchoredClock, Clock
 from doorstep.components import Components, Registry, errors_naming, name_taken
 from doorstep.config import Settings, secrets_of
-from doorstep.engine.accept import KEY_CONFLICT, Draft, Options, draft_of
+from doorstep.engine.accept import KEY_CONFLICT, Draft, Options, draft_of, drafts_of
 from doorstep.engine.directory import Directory, current_routing
-from doorstep.errors import ConfigError, Conflict, InvalidInput
+from doorstep.errors import ConfigError, Conflict
 from doorstep.loop_binding import LoopBinding, run_until_stopped
-from doorstep.model.attempt import Attempt
-from doorstep.model.delivery import Delivery
-from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventView, Receipt, Verdict
+from doorstep.model.event import Verdict
 from doorstep.model.outbox import Posted
 from doorstep.operations.batches import Batches
 from doorstep.operations.endpoint_rules import (
     DeclaredFields,
     EndpointFields,
     HandlerFields,
+    PolicyForm,
     check_event_types,
     check_function,
+    check_handler,
     form_from,
+    policy_from,
+    with_defaults,
 )
-from doorstep.operations.outbox import Outbox, post
+from doorstep.operations.outbox import Outbox, post, post_sync
+from doorstep.operations.sending import Sending
+from doorstep.operations.shapes import (
+    attempt_shown,
+    endpoint_shown,
+    read_deliveries,
+    read_event,
+    receipt_shown,
+)
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
+from doorstep.schemas.deliveries import Attempt, Delivery
+from doorstep.schemas.endpoints import Endpoint
+from doorstep.schemas.events import Event, Receipt
+from doorstep.server_additions import ServerAdditions
 from doorstep.services.dead_letter_notifier import DeadLetterCallback
 from doorstep.services.exporters import begin_tracing, end_tracing
-from doorstep.stores.app_connections import AsyncConnection, Omitted
+from doorstep.stores.app_connections import Omitted
 from doorstep.stores.open import store_from_url
 from doorstep.stores.store import Store, Topic
-from doorstep.telemetry.facts import Telemetry
+from doorstep.telemetry.facts import Telemetry, json_format
 from doorstep.telemetry.logs import embedded_log
+from doorstep.telemetry.standard_log import StandardLog
 from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.handler_replies import Handler
 from doorstep.transports.isolation import isolation_options
@@ -78,15 +94,19 @@ class Doorstep:
         self,
         settings: Settings | str | None = None,
         *,
+        policy: PolicyForm | None = None,
+        endpoint_defaults: EndpointFields | None = None,
         telemetry: Telemetry | None = None,
         store: Store | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """`policy` replaces the policy `standard`, which applies to endpoints without a policy. `endpoint_defaults` are
+        the fields of new endpoints that their creators leave out."""
         if not isinstance(settings, Settings):
             settings = Settings() if settings is None else Settings(database_url=settings)
         self.settings = bootstrap.pinned(settings)
         """The settings. The path of an embedded database is made absolute."""
-        self.telemetry = telemetry or Telemetry()
+        self.telemetry = telemetry or Telemetry(failures=StandardLog(self._endpoint_name))
         """Reports what the engine does: `telemetry.subscribe(function)`."""
         self.clock: Clock = clock or AnchoredClock()
         """The clock that all components use."""
@@ -94,8 +114,8 @@ class Doorstep:
         """Ties the store to the event loop in which it was opened. It can also run your own coroutines in that loop."""
         self.registry = Registry(self.settings.timeout_seconds_max)
         """The handlers and endpoints that the program has declared."""
-        self.pipelines: dict[str, Pipeline] = {}
-        """The pipelines that were added, by name."""
+        self.server = ServerAdditions()
+        """Adds your own routes, views, log lines and wording to the server that `doorstep serve --app` starts."""
         self.batches = Batches(self, DEFAULT_ORG)
         """Finds batches by status, reads their carrier logs and resubmits them."""
         self.outbox = Outbox(self)
@@ -103,6 +123,9 @@ class Doorstep:
         self.generated_admin_key: str | None = None
         """The bootstrap key, if `open(admin_key=True)` generated one. The store keeps only a hash of it."""
         self._tuning = tuning_of(self.settings)
+        if policy is not None:
+            self._tuning = replace(self._tuning, policy=policy_from(policy))
+        self.registry.endpoint_defaults = form_from("", endpoint_defaults or {}), tuple(endpoint_defaults or ())
         self._guard = AddressGuard(self.settings.allow_addresses, allow_http=self.settings.allow_http)
         self._given_store = store
         self._store = store or store_from_url(self.settings.database_url)
@@ -171,12 +194,15 @@ class Doorstep:
 
         Your program's own `logging` configuration is not changed.
         """
-        with embedded_log(self.settings.log_level, self.settings.log_format, secrets_of(self.settings)) as log:
+        settings, lines = self.settings, json_format(self.settings.service_name, self.server.log_lines)
+        with embedded_log(settings.log_level, settings.log_format, secrets_of(settings), lines) as log:
+            failures, self.telemetry.failures = self.telemetry.failures, None  # this log has them
             self.telemetry.subscribe(log)
             try:
                 run_until_stopped(self._run_until)
             finally:
                 self.telemetry.unsubscribe(log)
+                self.telemetry.failures = failures
 
     async def _run_until(self, stop: asyncio.Event) -> None:
         async with self:
@@ -193,47 +219,74 @@ class Doorstep:
     @overload
     def send(  # type: ignore[overload-overlap]  # `object` also matches the marker of an omitted connection
         self, event_type: str, payload: object, *, connection: Omitted = ..., **options: Unpack[Options]
-    ) -> Coroutine[Any, Any, Receipt]: ...
+    ) -> Sending[Receipt]: ...
     @overload
-    def send(  # type: ignore[overload-overlap]  # `object` also matches asyncio connections
-        self, event_type: str, payload: object, *, connection: AsyncConnection, **options: Unpack[Options]
-    ) -> Coroutine[Any, Any, Posted]: ...
-    @overload
-    def send(self, event_type: str, payload: object, *, connection: object, **options: Unpack[Options]) -> Posted: ...
+    def send(
+        self, event_type: str, payload: object, *, connection: object, **options: Unpack[Options]
+    ) -> Sending[Posted]: ...
 
     def send(
         self, event_type: str, payload: object, *, connection: object = Omitted.CONNECTION, **options: Unpack[Options]
-    ) -> Coroutine[Any, Any, Receipt] | Coroutine[Any, Any, Posted] | Posted:
+    ) -> Sending[Receipt] | Sending[Posted]:
         """Accept one event. When the `await` returns, the event and its deliveries are on stable storage.
 
         With your own `connection` (or SQLAlchemy session), the event is inserted into the outbox in your transaction.
-        The event exists if and only if that transaction commits; see docs/how-to/outbox.md. Await the result only if
-        the connection is an asyncio connection.
+        The event exists if and only if that transaction commits; see docs/how-to/outbox.md.
 
         A `bytes` payload must be JSON and is delivered unchanged; any other value is encoded as JSON immediately. If
         this Doorstep is not open, the first event opens it.
+
+        Always await the result. A forgotten `await` is logged as an error that names the line: nothing was sent, unless
+        the connection is a blocking one, on which the event is inserted at once.
         """
-        if connection is Omitted.CONNECTION:
-            return self._send(event_type, payload, options)
         draft = draft_of(event_type, payload, DEFAULT_ORG, options)
+        if connection is Omitted.CONNECTION:
+            return Sending(f"send({event_type!r}, …)", partial(self._accept, draft))
         return post(draft, connection, self._store, self.clock.now(), self._tuning.payload_bytes_max, self.wake)
 
-    async def _send(self, event_type: str, payload: object, options: Options) -> Receipt:
-        draft = draft_of(event_type, payload, DEFAULT_ORG, options)
+    async def _accept(self, draft: Draft) -> Receipt:
         (receipt,) = await self.binding.call(lambda: self.components.accepter.accept([draft]))
         if receipt.verdict is Verdict.CONFLICT:
             raise Conflict(KEY_CONFLICT)
-        return receipt
+        return receipt_shown(receipt)
 
-    def send_sync(self, event_type: str, payload: object, **options: Unpack[Options]) -> Receipt:
-        """`send` for programs without an event loop, and for handlers that are not async."""
-        if "connection" in options:
-            raise InvalidInput("connection", "is an option of `send` only; call `send`, which needs no event loop here")
-        return self.binding.call_sync(lambda: self._send(event_type, payload, options))
+    @overload
+    def send_sync(  # type: ignore[overload-overlap]  # as above
+        self, event_type: str, payload: object, *, connection: Omitted = ..., **options: Unpack[Options]
+    ) -> Receipt: ...
+    @overload
+    def send_sync(
+        self, event_type: str, payload: object, *, connection: object, **options: Unpack[Options]
+    ) -> Posted: ...
 
-    async def send_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """Accept several events in one transaction; return their receipts in the same order. The store must be open."""
-        return await self._call(lambda opened: opened.accepter.accept(drafts))
+    def send_sync(
+        self, event_type: str, payload: object, *, connection: object = Omitted.CONNECTION, **options: Unpack[Options]
+    ) -> Receipt | Posted:
+        """`send` for programs without an event loop, and for handlers that are not async.
+
+        A `connection` must be a blocking one. Then this only inserts a row, so it may also be called in an event loop.
+        """
+        draft = draft_of(event_type, payload, DEFAULT_ORG, options)
+        if connection is Omitted.CONNECTION:
+            return self.binding.call_sync(partial(self._accept, draft))
+        return post_sync(draft, connection, self._store, self.clock.now(), self._tuning.payload_bytes_max, self.wake)
+
+    def send_many(self, events: Iterable[tuple[str, object] | tuple[str, object, Options]]) -> Sending[list[Receipt]]:
+        """Accept several events in one transaction, all or none; return their receipts in the same order.
+
+        Each event is a tuple of the event type, the payload and, if needed, a dict with the options of `send`:
+
+            await doorstep.send_many([("order.paid", {"order": n}, {"ordering_key": "shop-1"}) for n in range(100)])
+
+        An event whose idempotency key was used before for another event is not stored; its receipt has the verdict
+        `conflict`. The store must be open.
+        """
+        drafts = drafts_of(events, DEFAULT_ORG)
+        return Sending(f"send_many() of {len(drafts)} events", partial(self._accept_all, drafts))
+
+    async def _accept_all(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        receipts = await self._call(lambda opened: opened.accepter.accept(drafts))
+        return list(map(receipt_shown, receipts))
 
     def wake(self) -> None:
         """Hint, from any thread, that the outbox may have messages. Without the hint, the next poll finds them."""
@@ -262,13 +315,14 @@ class Doorstep:
 
         def declare_handler(function: H) -> H:
             endpoint = name or _name_of(function)
-            check_function(f"handler {endpoint!r}", function)
+            check_handler(f"handler {endpoint!r}", function)
             if self.registry.handlers.get(endpoint, function) != function:  # bound methods are equal but not identical
                 raise ConfigError(name_taken(endpoint))
             isolation = isolation_options(endpoint, isolated, fields.get("concurrency_max"), memory_mb_max)
             self._check_not_open(endpoint)
             with errors_naming(endpoint):
-                form = form_from(endpoint, {"handler": endpoint, "event_types": event_types, **fields})
+                given = form_from(endpoint, {"handler": endpoint, "event_types": event_types, **fields})
+                form = with_defaults(given, *self.registry.endpoint_defaults)
                 self.registry.declare(form, org_id)
             self.registry.add_handler(endpoint, function, org_id, isolation)
             return function
@@ -301,24 +355,25 @@ class Doorstep:
         Registering the name again replaces the callable. Raises ConfigError if another organization uses the name for a
         different callable.
         """
-        check_function(f"handler {name!r}", handler)
+        check_handler(f"handler {name!r}", handler)
         others = self.registry.handler_orgs.get(name, frozenset()) - {org_id}
         if others and self.registry.handlers[name] != handler:
             raise ConfigError(name_taken(name))
         self.registry.add_handler(name, handler, org_id)
+        self.binding.call_soon(Components.wake_dispatcher)  # its deliveries may be waiting
 
     def add(self, pipeline: Pipeline, *, org_id: UUID = DEFAULT_ORG) -> None:
         """Add a pipeline, so that this Doorstep processes its entities. Call it before the store is opened."""
-        if pipeline.name in self.pipelines:
+        if pipeline.name in self.registry.pipelines:
             raise ConfigError(f"two pipelines are named {pipeline.name!r}; give one of them another name")
         for form in pipeline.forms():
             self._check_not_open(form.name)
             with errors_naming(form.name):
                 self.registry.declare(form, org_id)
         pipeline.join(self, org_id, partial(self._register_stage, org_id))
-        if not self.pipelines:
+        if not self.registry.pipelines:
             self.telemetry.subscribe(self._if_open(lambda opened, facts: opened.pipeline_reconciler.on_facts(facts)))
-        self.pipelines[pipeline.name] = pipeline
+        self.registry.pipelines[pipeline.name] = pipeline
 
     def _register_stage(self, org_id: UUID, name: str, handler: Handler, stage: Stage | None) -> None:
         self.register(name, handler, org_id=org_id)
@@ -333,32 +388,34 @@ class Doorstep:
 
     # -- reading and creating, on an open Doorstep, from any event loop ------------------------------------
 
-    async def event(self, org_id: UUID, event_id: UUID) -> EventView:
-        """An event with its payload and status, even if it is still in the outbox."""
-        return await self._call(lambda opened: opened.reader.event(org_id, event_id))
+    async def event(self, event_id: UUID, *, org_id: UUID = DEFAULT_ORG) -> Event:
+        """An event with its payload, its status and its deliveries, even if it is still in the outbox."""
+        return await self._call(lambda opened: read_event(opened.reader, org_id, event_id))
 
-    async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
+    async def deliveries(self, event_id: UUID, *, org_id: UUID = DEFAULT_ORG) -> list[Delivery]:
         """The deliveries of an event, one for each endpoint that receives it."""
-        return await self._call(lambda opened: opened.reader.deliveries(org_id, event_id))
+        return await self._call(lambda opened: read_deliveries(opened.reader, org_id, event_id))
 
-    async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
-        """The attempt log of a delivery, oldest first."""
-        return await self._call(lambda opened: opened.reader.attempts(org_id, delivery_id))
+    async def attempts(self, delivery_id: UUID, *, org_id: UUID = DEFAULT_ORG) -> list[Attempt]:
+        """The attempt log of a delivery, oldest first. `error_detail` has the traceback of a handler."""
+        return list(map(attempt_shown, await self._call(lambda opened: opened.reader.attempts(org_id, delivery_id))))
 
     async def create_endpoint(
         self, *, name: str, org_id: UUID = DEFAULT_ORG, actor: str = "program", **fields: Unpack[EndpointFields]
     ) -> tuple[Endpoint, str]:
         """Create an endpoint. Returns it with the key that its receiver needs to verify signatures.
 
-        For `signing="v1"`, the key is a shared secret, which is never shown again. For `"v1a"`, it is a public key.
+        For `signing="v1"`, the key is a shared secret, which is never shown again; if you pass your own `secret`, the key
+        is empty. For `"v1a"`, it is a public key.
         """
         form = form_from(name, fields)
-        return await self._call(lambda opened: opened.endpoints.create(form, org_id, actor))
+        endpoint, key = await self._call(lambda opened: opened.endpoints.create(form, org_id, actor))
+        return endpoint_shown(endpoint), key
 
     async def endpoints(self, org_id: UUID = DEFAULT_ORG) -> list[Endpoint]:
         """All endpoints of an organization."""
         routing = await self._call(lambda opened: current_routing(opened.store))
-        return [endpoint for endpoint in routing.endpoints if endpoint.org_id == org_id]
+        return [endpoint_shown(endpoint) for endpoint in routing.endpoints if endpoint.org_id == org_id]
 
     async def _call(self, function: Callable[[Components], Coroutine[Any, Any, T]]) -> T:
         """Call a function with the components, in their event loop.
@@ -387,11 +444,11 @@ class Doorstep:
         return components
 
     async def _open_store(self, migrate: bool) -> None:
-        self._sealer = bootstrap.sealer_for(self.settings)
         if migrate:
             bootstrap.make_folder(self.settings)
-            await self._store.migrate()
+            await self._store.migrate(self.server.views)
         await self._store.open()
+        self._sealer = await bootstrap.open_sealer(self._store, self.settings)
         if self._store.features.many_machines and isinstance(self.clock, AnchoredClock):
             self.clock.follow(await self._store.time())
 
@@ -408,7 +465,7 @@ class Doorstep:
             self._sealer,
             self._guard,
             self.registry,
-            list(self.pipelines.values()),
+            list(self.registry.pipelines.values()),
         )
         await components.endpoints.declare(self.registry.declarations)
         return components
@@ -431,12 +488,18 @@ class Doorstep:
     async def _close(self, components: Components) -> None:
         await components.store.close()
 
+    def _endpoint_name(self, endpoint_id: UUID) -> str:
+        opened = self.binding.opened
+        endpoint = None if opened is None else opened.directory.endpoint(endpoint_id)
+        return f"endpoint {endpoint_id}" if endpoint is None else endpoint.name
+
     def _subscribe(self) -> None:
         """Subscribe once per store and once to the telemetry: both keep their subscribers after a close."""
         if self._subscribed_store is not self._store:
             self._subscribed_store = self._store
             self._store.on_wakeup(Topic.DELIVERIES, self._if_open(Components.wake_dispatcher))
             self._store.on_wakeup(Topic.OUTBOX, self._if_open(Components.wake_forwarder))
+            self._store.on_wakeup(Topic.INCIDENTS, self._if_open(Components.wake_watchers))
         # Facts are created only if there are subscribers. The alerter alone does not justify that cost: it also polls.
         if self.telemetry.has_subscribers and not self._alerter_subscribed:
             self._alerter_subscribed = True

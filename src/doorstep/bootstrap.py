@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 from uuid import UUID
@@ -15,11 +16,11 @@ from doorstep.config import Settings
 from doorstep.encryption import Sealer, new_secret_key
 from doorstep.engine.directory import Tuning
 from doorstep.errors import ConfigError, Conflict
-from doorstep.model.endpoint import RetryPolicy
-from doorstep.model.listing import KeysByDigest, OrgKeys, Orgs
-from doorstep.model.org import ApiKey, Org, Role
+from doorstep.model.listing import KeyChecks, KeysByDigest, OrgKeys, Orgs
+from doorstep.model.org import ApiKey, KeyCheck, Org, Role
 from doorstep.model.record import uuid7
 from doorstep.operations import keys
+from doorstep.policy.retry import standard_policy
 from doorstep.stores.open import sqlite_path
 from doorstep.stores.store import Put, Store
 
@@ -65,6 +66,42 @@ def key_path(settings: Settings) -> Path | None:
     return None if folder is None else folder / _KEY_FILE
 
 
+async def open_sealer(store: Store, settings: Settings) -> Sealer:
+    """A sealer with the key that encrypts the secrets in this store. Raises ConfigError if the settings have another
+    key. The first process to open a store decides which key it has."""
+    known = await store.find(None, KeyChecks())
+    file = None if settings.secret_key else key_path(settings)
+    if known and file is not None and not file.exists():
+        raise ConfigError(
+            f"the secret key file {file} is missing, and the secrets in the database are encrypted with its key; "
+            f"{_RESTORE_KEY}"
+        )
+    sealer = sealer_for(settings)
+    if not known and await store.write([Put(document=KeyCheck(fingerprint=sealer.fingerprint), expected_version=0)]):
+        return sealer
+    await check_key(store, settings, sealer)
+    return sealer
+
+
+async def check_key(store: Store, settings: Settings, sealer: Sealer) -> None:
+    """Raise ConfigError unless this is the key that encrypts the secrets in the store."""
+    known = await store.find(None, KeyChecks())
+    if any(check.fingerprint != sealer.fingerprint for check in known):
+        name = "DOORSTEP_SECRET_KEY" if settings.secret_key else f"the key in {key_path(settings)}"
+        raise ConfigError(
+            f"{name} is not the key that encrypted the secrets in the database; use the key that the other processes "
+            f"use, or {_RESTORE_KEY}"
+        )
+
+
+async def adopt_key(store: Store, settings: Settings) -> None:
+    """Make the key in the settings the key of the store, although the stored secrets are encrypted with another one."""
+    await store.write([Put(document=KeyCheck(fingerprint=sealer_for(settings).fingerprint))])
+
+
+_RESTORE_KEY = "restore it from your backup (if it is lost, see doorstep adopt-key --help)"
+
+
 def sealer_for(settings: Settings) -> Sealer:
     """A sealer with DOORSTEP_SECRET_KEY. If it is unset, an embedded store creates a key file next to its data."""
     if settings.secret_key is not None:
@@ -73,11 +110,17 @@ def sealer_for(settings: Settings) -> Sealer:
     if file is not None:
         return Sealer.from_text(_read_or_create_key(file))
     if settings.embedded:
-        return Sealer.from_text(new_secret_key())
+        return Sealer.from_text(_memory_key())
     raise ConfigError(
         "secret_key must be set when the database is shared, got none; set DOORSTEP_SECRET_KEY to the same value "
         f"for every process, for example {new_secret_key()}"
     )
+
+
+@cache
+def _memory_key() -> str:
+    """The key of all stores in memory: a store that is closed and opened again must get the same one."""
+    return new_secret_key()
 
 
 def _read_or_create_key(path: Path) -> str:
@@ -161,7 +204,7 @@ def tuning_of(settings: Settings) -> Tuning:
     return Tuning(
         **copied,
         slots=settings.concurrency,
-        policy=RetryPolicy(settings.retry_delays, name="standard"),
+        policy=standard_policy(settings.own_retry_delays),
         retries_max=settings.max_retry_attempts,
         archive_after_days=settings.retention_days,
     )

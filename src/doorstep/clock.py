@@ -8,7 +8,7 @@ program (`to_iso`, `from_datetime`).
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Protocol
 
@@ -63,7 +63,8 @@ def seconds(value: float) -> Instant:
 
 
 def to_datetime(instant: Instant) -> datetime:
-    return datetime.fromtimestamp(instant // SECOND, UTC).replace(microsecond=instant % SECOND)
+    """An instant as a datetime. (`timedelta` takes 0.5 µs with positional arguments, otherwise 1 µs.)"""
+    return _EPOCH + timedelta(0, 0, instant)
 
 
 def from_datetime(value: datetime) -> Instant:
@@ -78,6 +79,11 @@ def to_iso(instant: Instant) -> str:
     """ISO 8601 in UTC with microseconds and a Z, the format of the API and the log."""
     whole, micros = divmod(instant, SECOND)
     return f"{_to_the_second(whole)}.{micros:06}Z"
+
+
+def moment(instant: Instant) -> str:
+    """A date and a time to the second, for texts that people read."""
+    return _to_the_second(instant // SECOND).replace("T", " ")
 
 
 def from_iso(text: str) -> Instant:

@@ -27,10 +27,13 @@ from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.operations.channels import ChannelService
 from doorstep.operations.endpoint_rules import EndpointForm, EndpointRules, check
 from doorstep.operations.endpoints import Declaration, EndpointService
+from doorstep.operations.inbox import InboxService
 from doorstep.operations.keys import ApiKeys
 from doorstep.operations.notifiers import ORGS, Notifiers
+from doorstep.operations.orgs import OrgService
 from doorstep.operations.outbox import OutboxService
 from doorstep.operations.reader import Reader
+from doorstep.operations.search import Search
 from doorstep.operations.stats import Busiest, Reporter, Sampler
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.policy.retry import Random
@@ -58,6 +61,8 @@ from doorstep.transports.transport import Transport
 _STORE_SECONDS_MAX = 2.0
 _ANNOUNCE_SECONDS = 0.01
 """The minimum time between two notifications to other processes about new outbox messages."""
+_WATCH_SECONDS = 1.0
+"""The minimum time between two looks for incidents and bulk operations of other processes."""
 
 
 class Registry:
@@ -72,6 +77,10 @@ class Registry:
         self.declarations: list[Declaration] = []
         """The declared endpoints, created or updated at each start."""
         self.dead_letter_callbacks: list[DeadLetterCallback] = []
+        self.endpoint_defaults: tuple[EndpointForm, tuple[str, ...]] = EndpointForm(name=""), ()
+        """The fields of new endpoints that their creators leave out: a form, and the names of its fields that count."""
+        self.pipelines: dict[str, Pipeline] = {}
+        """The pipelines that were added, by name."""
         self.isolated: dict[str, IsolationOptions] = {}
         """The handlers that run in separate processes."""
         self.isolate_all = False
@@ -139,18 +148,28 @@ class Components:
         """None while this process does not deliver."""
         self._exporters: list[MetricsExporter] = []
         self._announcing: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
         due = self.wake_dispatcher
-        rules = EndpointRules(sealer, guard, settings.timeout_seconds_max, tuning.policy, settings.endpoints_max)
+        rules = EndpointRules(
+            sealer,
+            guard,
+            settings.timeout_seconds_max,
+            tuning.policy,
+            settings.endpoints_max,
+            registry.endpoint_defaults,
+        )
 
         self.accepter = Accepter(store, directory, clock, tuning, telemetry, wake=due)
         selector = Selector(store, clock, tuning)
         self.deliveries = DeliveryActions(store, clock, tuning, telemetry, due)
         self.endpoints = EndpointService(store, directory, clock, rules, telemetry, due)
-        self.events = EventActions(store, clock, self.accepter, self.deliveries, telemetry)
+        self.inbox = InboxService(store, clock, telemetry)
+        self.events = EventActions(store, clock, self.accepter, self.deliveries, telemetry, due)
         self.bulk = BulkService(store, selector, clock, self.wake_bulk_runner)
         self.outbox = OutboxService(store, clock, DEFAULT_ORG, self.announce_posted)
-        self.keys = ApiKeys(store, clock)
+        self.keys = ApiKeys(store, clock, directory)
         self.reader = Reader(store, directory, clock, tuning)
+        self.search = Search(store, directory, clock)
         self.reporter = Reporter(store, directory, clock)
         self.sampler = Sampler(store, self.reader, clock, Busiest(store, directory, settings.metrics_endpoints))
 
@@ -160,6 +179,7 @@ class Components:
         self.channels = ChannelService(
             store, directory, clock, self.endpoints, self.accepter, rules, console, has_mail=mail is not None
         )
+        self.orgs = OrgService(store, directory, clock, self.keys, self.channels)
         self.notifiers = Notifiers(store, directory, sealer, guard, mail)
         evaluator = AlertEvaluator(store, directory, clock, console, self.wake_forwarder)
         self.alerter = Alerter(store, evaluator, clock, self.worker_name, settings.alert_retention_days)
@@ -222,6 +242,7 @@ class Components:
         worker.services.extend([*self._exporters, self._heartbeat])
         worker.start()
         self.worker = worker
+        self.accepter.intake = worker.deliverer.intake
 
     async def stop(self) -> None:
         """Stop claiming deliveries; finish or release running attempts; then release the locks of this process."""
@@ -237,7 +258,7 @@ class Components:
                     await exporter.close()
                 await self._heartbeat.remove()
         finally:
-            self.worker = None
+            self.worker = self.accepter.intake = None
 
     async def check_store(self) -> None:
         """Raise StoreUnavailable if the store does not respond in time."""
@@ -261,6 +282,18 @@ class Components:
     def wake_bulk_runner(self) -> None:
         """Hint that a bulk operation was started, or that an operator changed one."""
         if self.worker is not None:
+            self.bulk_runner.wake.set()
+
+    def wake_watchers(self) -> None:
+        """Hint that another process has written something, perhaps an incident or a bulk operation. These services look
+        for it at most once a second."""
+        if self.worker is not None and self._watching is None:
+            self._watching = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._wake_watchers)
+
+    def _wake_watchers(self) -> None:
+        self._watching = None
+        if self.worker is not None:
+            self.alerter.wake.set()
             self.bulk_runner.wake.set()
 
     def wake_forwarder(self) -> None:

@@ -12,13 +12,15 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network
-from typing import Annotated, Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -102,14 +104,18 @@ class Settings(BaseSettings):
         False, "true or false", "Allow plain http URLs of endpoints outside `allow_addresses` too."
     )
     retry_delays: Annotated[tuple[float, ...], NoDecode] = _setting(
-        (60.0, 300.0, 900.0),
+        (5.0, 30.0, 120.0, 600.0, 3600.0, 21600.0, 86400.0),
         "1 to 100 delays in seconds from 0 to 2592000, such as 60,300,900",
-        "The delays of the policy `standard`, in seconds: one before each retry.",
+        "The delays of the policy `standard`, in seconds: one before each retry. If they are set, the policy has no "
+        "`retry_on_recovery`.",
         min_length=1,
         max_length=100,
     )
     max_retry_attempts: int = _number(
         20, (0, 1000), "The maximum number of retries of any policy; 0 turns retries off."
+    )
+    circuits: bool = _setting(
+        True, "true or false", "Use circuit breakers. An endpoint can be excluded with `circuit.enabled`."
     )
     lease_seconds: float = _number(
         60.0,
@@ -135,6 +141,12 @@ class Settings(BaseSettings):
         (0.01, 36_500),
         "How long to keep delivered deliveries, their attempts and the history of circuits. Dead letters that nobody has "
         "acted on are archived after the same period.",
+    )
+    dead_retention_days: float = _number(
+        0.0,
+        (0, 36_500),
+        "How long to keep dead letters, archived or not, with their attempts and history; 0 keeps them until somebody acts "
+        "on them.",
     )
     inbox_retention_days: float = _number(
         30.0, (0.01, 36_500), "How long to keep events in the inbox that nobody acknowledged."
@@ -202,6 +214,12 @@ class Settings(BaseSettings):
         "The sender address of alerts by e-mail.",
         pattern=r"^[!-?A-~]+@[A-Za-z0-9.-]+$",
     )
+    service_name: str = _setting(
+        "doorstep",
+        "1 to 100 letters, digits and the characters _ . -",
+        "The name of this service in the field `service` of log lines.",
+        pattern=r"^[A-Za-z0-9_.-]{1,100}$",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "one of debug, info, warning, error", "Log messages below this level are left out."
     )
@@ -223,12 +241,12 @@ class Settings(BaseSettings):
     )
 
     def __init__(self, **arguments: Any) -> None:
-        if (unknown := _unknown_variable(Settings.model_fields)) is not None:
+        if (unknown := _unknown_variable()) is not None:
             raise ConfigError(unknown)
         try:
             super().__init__(**arguments)
         except ValidationError as error:
-            raise ConfigError(_sentence(error.errors(include_url=False)[0], Settings.model_fields, arguments)) from None
+            raise ConfigError(_sentence(error.errors(include_url=False)[0], arguments, type(self)._variables)) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
             raise ConfigError(f"cannot read {TOML_FILE}: {error}; correct or remove it") from None
         _check_lease(self)
@@ -242,7 +260,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        own = InitSettingsSource(settings_cls, settings_cls._own_values())  # type: ignore[attr-defined]
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls), own
 
     @field_validator("retry_delays", "allow_addresses", mode="before")
     @classmethod
@@ -263,6 +282,39 @@ class Settings(BaseSettings):
         if value is not None and not _SECRET_FORMATS[str(info.field_name)].fullmatch(value.get_secret_value()):
             raise ValueError
         return value
+
+    _defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """The program's own defaults."""
+    _variables: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The program's own names of environment variables, each with the setting that it sets."""
+
+    @classmethod
+    def with_defaults(
+        cls, defaults: Mapping[str, Any], variables: Mapping[str, str] = MappingProxyType({}), /, **given: Any
+    ) -> Self:
+        """The settings of a program with its own defaults, which `DOORSTEP_<NAME>` and doorstep.toml override.
+
+        `variables` are more names of environment variables: `{"RETRY_DELAYS": "retry_delays"}` lets users set
+        `RETRY_DELAYS`. They override the defaults too, but not `DOORSTEP_<NAME>` and doorstep.toml. `given` settings
+        override everything else.
+        """
+        for name in [*defaults, *variables.values()]:
+            if name not in cls.model_fields:
+                raise ConfigError(_unknown(name, set(cls.model_fields), "remove it from the program's defaults"))
+        own = {"_defaults": MappingProxyType(dict(defaults)), "_variables": MappingProxyType(dict(variables))}
+        settings = type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **own})
+        made: Self = settings(**given)
+        return made
+
+    @classmethod
+    def _own_values(cls) -> dict[str, Any]:
+        given = {setting: os.environ.get(variable) for variable, setting in cls._variables.items()}
+        return {**cls._defaults, **{setting: value for setting, value in given.items() if value}}
+
+    @property
+    def own_retry_delays(self) -> tuple[float, ...] | None:
+        """The delays of the policy `standard`, if they were set."""
+        return self.retry_delays if "retry_delays" in self.model_fields_set else None
 
     @property
     def embedded(self) -> bool:
@@ -324,19 +376,21 @@ def _shown_default(field: FieldInfo) -> str:
 # -- errors ------------------------------------------------------------------------------------------------
 
 
-def _sentence(error: ErrorDetails, fields: Mapping[str, FieldInfo], arguments: Mapping[str, Any]) -> str:
+def _sentence(error: ErrorDetails, arguments: Mapping[str, Any], variables: Mapping[str, str]) -> str:
     """A pydantic error as one sentence: the rule, the rejected value, and where to change it."""
-    name = str(error["loc"][0])
+    name, fields = str(error["loc"][0]), Settings.model_fields
     if name not in fields:
-        return _unknown(name, set(fields), f"remove {_origin(name, arguments)}")
+        return _unknown(name, set(fields), f"remove {origin(name, arguments)}")
     seen = _shown(fields[name], _given(name, arguments, error["input"]))
-    return f"{name} must be {_rule(fields[name])}, got {seen}; change {_origin(name, arguments)}"
+    own = (variable for variable, setting in variables.items() if setting == name and os.environ.get(variable))
+    source = origin(name, arguments) if name in arguments or _environment().get(_variable(name)) else next(own, None)
+    return f"{name} must be {_rule(fields[name])}, got {seen}; change {source or origin(name, arguments)}"
 
 
-def _unknown_variable(fields: Mapping[str, FieldInfo]) -> str | None:
+def _unknown_variable() -> str | None:
     """The error message if an environment variable with our prefix is not a setting; it names the first such
     variable."""
-    known = {_variable(name) for name in fields}
+    known = {_variable(name) for name in Settings.model_fields}
     unknown = sorted(_environment().keys() - known)
     return _unknown(unknown[0], known, "unset it") if unknown else None
 
@@ -370,7 +424,8 @@ def _shown(field: FieldInfo, value: object) -> str:
     return repr(shown_url(value)) if isinstance(value, str) and "://" in value else repr(value)
 
 
-def _origin(name: str, arguments: Mapping[str, Any]) -> str:
+def origin(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Where the value of a setting comes from, for an error message."""
     if name in arguments:
         return f"the argument {name}"
     return _variable(name) if _environment().get(_variable(name)) else f"the line {name} in {TOML_FILE}"

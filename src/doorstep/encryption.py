@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import os
 
 from cryptography.exceptions import InvalidTag
@@ -30,8 +31,10 @@ class Sealer:
 
     def __init__(self, key: bytes) -> None:
         if len(key) != _KEY_BYTES:
-            raise ConfigError(f"the sealing key must have {_KEY_BYTES} bytes, got {len(key)}")
+            raise ConfigError(f"DOORSTEP_SECRET_KEY must have {_KEY_BYTES} bytes, got {len(key)}{_CREATE_ONE}")
         self._cipher = AESGCM(key)
+        self.fingerprint = int.from_bytes(hmac.digest(key, b"doorstep key check", "sha256")[:8], "big", signed=True)
+        """Identifies the key without revealing it. 8 bytes fit into an integer column of any database."""
 
     @classmethod
     def from_text(cls, secret_key: str) -> Sealer:
@@ -40,8 +43,6 @@ class Sealer:
             key = base64.b64decode(secret_key.strip().translate(_TO_STANDARD_ALPHABET), validate=True)
         except (binascii.Error, ValueError):
             raise ConfigError(f"DOORSTEP_SECRET_KEY must be base64 of {_KEY_BYTES} bytes{_CREATE_ONE}") from None
-        if len(key) != _KEY_BYTES:
-            raise ConfigError(f"DOORSTEP_SECRET_KEY must have {_KEY_BYTES} bytes, got {len(key)}{_CREATE_ONE}")
         return cls(key)
 
     def seal(self, secret: bytes, *, context: str) -> bytes:

@@ -11,14 +11,15 @@ import json
 import sqlite3
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
+
+import msgspec
 
 from doorstep.errors import DoorstepError, InvalidInput
 from doorstep.transports.signature import TOLERANCE_SECONDS, verifier_for
@@ -40,6 +41,7 @@ __all__ = [
     "Webhook",
 ]
 
+T = TypeVar("T")
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 """The headers as any framework provides them; names are case-insensitive."""
 
@@ -56,9 +58,18 @@ class Received:
     sent_at: datetime
     body: bytes
 
-    def json(self) -> Any:
-        """The body, decoded."""
-        return json.loads(self.body)
+    @overload
+    def json(self) -> Any: ...
+    @overload
+    def json(self, type: type[T]) -> T: ...
+    def json(self, type: Any = Any) -> Any:
+        """The body, decoded from JSON. If a pydantic model, dataclass, TypedDict or msgspec struct is given, the result
+        is an instance of it, and a body that does not match raises ValueError."""
+        if type is Any:
+            return json.loads(self.body)
+        if (validator := getattr(type, "__pydantic_validator__", None)) is not None:
+            return validator.validate_json(self.body)
+        return msgspec.json.decode(self.body, type=type)
 
 
 class Webhook:
@@ -226,58 +237,15 @@ class Ledger(Protocol):
         """Give up a claim on an unhandled webhook. Only the claim that ends at `until` is released, not a later one."""
 
 
-class _Entry(NamedTuple):
-    until: float
-    handled: bool
-
-
-class MemoryLedger:
-    """A ledger in memory, for one process. When full, it drops the oldest ids; those webhooks can be handled again."""
-
-    def __init__(self, *, keep_seconds: float = DAY_SECONDS, entries_max: int = 100_000) -> None:
-        self._keep_seconds = keep_seconds
-        self._entries_max = entries_max
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def claim(self, webhook_id: str, now: float, until: float) -> Standing:
-        """See `Ledger`."""
-        with self._lock:
-            entry = self._entries.get(webhook_id)
-            if entry is not None and entry.until > now:
-                return Standing.HANDLED if entry.handled else Standing.HANDLING
-            self._put(webhook_id, _Entry(until, handled=False))
-            return Standing.NEW
-
-    def finish(self, webhook_id: str, now: float) -> None:
-        """See `Ledger`."""
-        with self._lock:
-            self._put(webhook_id, _Entry(now + self._keep_seconds, handled=True))
-
-    def release(self, webhook_id: str, until: float) -> None:
-        """See `Ledger`."""
-        with self._lock:
-            if self._entries.get(webhook_id) == _Entry(until, handled=False):
-                del self._entries[webhook_id]
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def _put(self, webhook_id: str, entry: _Entry) -> None:
-        self._entries.pop(webhook_id, None)
-        self._entries[webhook_id] = entry
-        while len(self._entries) > self._entries_max:
-            self._entries.popitem(last=False)
-
-
 _CREATE = """
 CREATE TABLE IF NOT EXISTS webhook (
   webhook_id TEXT PRIMARY KEY, until REAL NOT NULL, handled INTEGER NOT NULL
-) WITHOUT ROWID;
+);
 CREATE INDEX IF NOT EXISTS webhook_until ON webhook (until);
 """
 _FORGET = "DELETE FROM webhook WHERE webhook_id IN (SELECT webhook_id FROM webhook WHERE until <= ? LIMIT 100)"
 """Each claim adds one id and deletes up to 100 expired ones, so the file does not keep growing."""
+_FORGET_OLDEST = "DELETE FROM webhook WHERE rowid <= (SELECT max(rowid) FROM webhook) - ?"
 _CLAIM = """
 INSERT INTO webhook (webhook_id, until, handled) VALUES (:webhook_id, :until, 0)
 ON CONFLICT (webhook_id) DO UPDATE SET until = :until, handled = 0 WHERE until <= :now
@@ -340,3 +308,18 @@ class SqliteLedger:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+
+
+class MemoryLedger(SqliteLedger):
+    """A ledger in memory, for one process. When full, it drops the oldest ids; those webhooks can be handled again."""
+
+    def __init__(self, *, keep_seconds: float = DAY_SECONDS, entries_max: int = 100_000) -> None:
+        super().__init__(":memory:", keep_seconds=keep_seconds)
+        self._entries_max = entries_max
+
+    def claim(self, webhook_id: str, now: float, until: float) -> Standing:
+        """See `Ledger`."""
+        standing = super().claim(webhook_id, now, until)
+        with self._transaction() as connection:
+            connection.execute(_FORGET_OLDEST, (self._entries_max,))
+        return standing

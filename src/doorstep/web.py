@@ -1,12 +1,26 @@
-"""Parts of Doorstep's HTTP API that a web application can mount among its own routes.
+"""Your own HTTP routes: in the server of Doorstep, or Doorstep's routes in your own server.
+
+In the server of Doorstep (`doorstep serve --app`), your routes use its API keys:
+
+    from fastapi import APIRouter
+    from doorstep.web import Caller, allowed
+
+    routes = APIRouter(prefix="/orders")
+
+    @routes.get("/{order}")
+    async def order(order: str, caller: Annotated[Caller, allowed("look")]) -> dict[str, str]: ...
+
+    doorstep.server.include_router(routes)
+
+In your own server, your application controls access:
 
     from doorstep.web import router
 
     application.include_router(router(protocols), prefix="/protocols", dependencies=[Depends(signed_in)])
-
-The application controls access to these routes.
 """
 
+from doorstep.api.codec import answer
 from doorstep.api.pipelines import Actor, router
+from doorstep.api.program import Caller, allowed, iso, json_body
 
-__all__ = ["Actor", "router"]
+__all__ = ["Actor", "Caller", "allowed", "answer", "iso", "json_body", "router"]

@@ -17,6 +17,7 @@ protocols = Pipeline(
         Stage("grounding", failed="grounding_failed", isolated=True, concurrency_max=1),
     ],
     last="complete",
+    policy=(0, 0),
 )
 doorstep.add(protocols)
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from doorstep import Doorstep, Entity, Gate, Pipeline, Stage
-from doorstep.model.entity import EntityChange
+from doorstep.schemas.pipelines import EntityChange
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.scene import Scene, until
 
@@ -33,6 +33,7 @@ class Protocols:
                 Gate("pending_review"),
             ],
             last="complete",
+            policy=(0, 0),
         )
 
         @self.pipeline.stage("extracting")

@@ -87,7 +87,7 @@ async def test_what_waits_for_its_turn_says_so_and_has_no_time(scene: Scene, api
     shown = (await api.get(f"/v1/deliveries/{waiting['delivery_id']}")).json
     assert shown["state"] == "pending"
     assert shown["due_at"] is None and shown["next_retry_at"] is None
-    assert shown["held"] == "It is waiting for an earlier event with the same ordering key."
+    assert shown["held"] == {"reason": "It is waiting for an earlier event with the same ordering key.", "until": None}
     assert (await api.get("/v1/stats")).json["oldest_due_at"] is None
     await scene.nothing_more_arrives()
     scene.receiver.hold.set()

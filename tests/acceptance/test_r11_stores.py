@@ -63,7 +63,7 @@ async def _ended(scene: Scene, delivery: Delivery) -> Delivery:
 async def _seen(scene: Scene, delivery: Delivery) -> object:
     attempts = await scene.attempts(delivery)
     history = await scene.history(delivery)
-    event = await scene.doorstep.event(DEFAULT_ORG, delivery.event_id)
+    event = await scene.doorstep.components.reader.event(DEFAULT_ORG, delivery.event_id)
     assert all(sooner.at <= later.at for sooner, later in pairwise(history))
     return (
         (event.status, event.retry_attempts, event.deliveries),

@@ -14,6 +14,7 @@ from doorstep.model.listing import AuditFilter
 from doorstep.telemetry.facts import DeliveryTransition
 from tests.support.loop_receiver import Answer
 from tests.support.scene import Scene, until
+from tests.support.shortcuts import acknowledge
 
 _S = DeliveryState
 WEEK_SECONDS = 7 * DAY // SECOND
@@ -60,13 +61,13 @@ async def test_an_event_is_delivered_only_when_each_of_its_deliveries_is(scene: 
 
 async def test_an_event_is_failed_when_nothing_is_left_to_try_and_one_delivery_is_dead(scene: Scene) -> None:
     await scene.endpoint("/healthy")
-    await scene.endpoint("/refusing", policy="manual")
-    scene.receiver.answer = lambda request: Answer(503 if request.path == "/refusing" else 200)
+    await scene.endpoint("/refusing")
+    scene.receiver.answer = lambda request: Answer(400 if request.path == "/refusing" else 200)
     sent = await scene.send()
     first, second = await scene.deliveries(sent)
     await scene.until_state(first, _S.DELIVERED)
     await scene.until_state(second, _S.DEAD)
-    view = await scene.doorstep.event(DEFAULT_ORG, sent.event_id)
+    view = await scene.doorstep.components.reader.event(DEFAULT_ORG, sent.event_id)
     assert view.status is EventStatus.FAILED
     assert view.failed_at is not None
 
@@ -76,7 +77,7 @@ async def test_an_event_that_no_endpoint_takes_is_delivered_when_the_inbox_consu
 ) -> None:
     sent = await scene.send()
     assert (sent.deliveries, await scene.status(sent)) == (0, EventStatus.RECEIVED)
-    await scene.doorstep.components.store.acknowledge(DEFAULT_ORG, sent.event_id, scene.clock.now())
+    await acknowledge(scene.doorstep.components.store, DEFAULT_ORG, sent.event_id, scene.clock.now())
     assert await scene.status(sent) is EventStatus.DELIVERED
 
 
@@ -84,7 +85,7 @@ async def test_an_event_that_endpoints_take_cannot_be_acknowledged(scene: Scene)
     await scene.endpoint()
     sent = await scene.send()
     with pytest.raises(Conflict):
-        await scene.doorstep.components.store.acknowledge(DEFAULT_ORG, sent.event_id, scene.clock.now())
+        await scene.doorstep.components.inbox.acknowledge(DEFAULT_ORG, sent.event_id, "consumer")
 
 
 # -- R1.2, R1.3 --------------------------------------------------------------------------------------------

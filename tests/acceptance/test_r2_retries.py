@@ -12,9 +12,10 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND, Instant, seconds
 from doorstep.errors import Transient
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.endpoint import RetryPolicy
-from doorstep.model.listing import Orgs
+from doorstep.model.endpoint import CircuitRules, RetryPolicy
+from doorstep.model.listing import Orgs, RetryQueueFilter
 from doorstep.model.org import Org
 from doorstep.telemetry.facts import DeliveryFailure, Fact
 from doorstep.transports.handler_replies import Received
@@ -25,13 +26,14 @@ _S = DeliveryState
 HOUR = 3_600.0
 
 SCHEDULES: dict[str, list[float]] = {
-    "standard": [60, 300, 900],
+    "standard": [5, 30, 120, 600, HOUR, 6 * HOUR, 24 * HOUR],
+    "triggers": [60, 300, 900],
     "quick": [5, 30, 300],
+    "exponential": [5, 30, 300],
     "immediate": [5, 5, 5],
     "carrier": [300, 600, 1200],
-    "pipeline": [0, 0],
+    "pipeline": [5, 30],
     "patient": [5, 300, 1800, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR],
-    "manual": [],
 }
 
 
@@ -61,7 +63,8 @@ async def test_each_built_in_policy_keeps_its_schedule_within_ten_percent_and_th
     scene.receiver.says(503)
     waiting = {}
     for name in SCHEDULES:
-        (waiting[name],) = await scene.send_to(await scene.endpoint(f"/{name}", policy=name))
+        made = await scene.endpoint(f"/{name}", policy=name, circuit=CircuitRules(enabled=False))
+        (waiting[name],) = await scene.send_to(made)
     await _leap_from_retry_to_retry(scene, list(waiting.values()))
     for name, delays in SCHEDULES.items():
         attempts = await scene.attempts(waiting[name])
@@ -72,6 +75,28 @@ async def test_each_built_in_policy_keeps_its_schedule_within_ten_percent_and_th
         assert all(low <= pause <= high for pause, (low, high) in zip(pauses, bounds, strict=True)), (name, pauses)
         starts = pairwise(attempts)
         assert all(0 <= later.started_at - (sooner.next_retry_at or 0) for sooner, later in starts), name
+
+
+async def test_manual_leaves_a_failed_delivery_in_the_retry_queue_until_an_operator_acts(scene: Scene) -> None:
+    scene.receiver.says(503)
+    (delivery,) = await scene.send_to(await scene.endpoint(policy="manual"))
+    waiting = await scene.until_tried(delivery)
+    assert (waiting.state, waiting.due_at, waiting.next_retry_at, waiting.blocked) == (_S.PENDING, None, None, False)
+    scene.leap(30 * 24 * HOUR)
+    await scene.nothing_more_arrives()
+    queue, count = await scene.doorstep.components.reader.retry_queue(DEFAULT_ORG, RetryQueueFilter(), None, 10)
+    assert ([one.delivery_id for one in queue.items], count.value) == ([delivery.delivery_id], 1)
+    await scene.act(ActionKind.RETRY, delivery)
+    await until(lambda: len(scene.receiver.requests) == 2, "the operator's retry")
+    await until(lambda: _held_again(scene, delivery), "the delivery to wait again")
+    scene.receiver.says(200)
+    await scene.act(ActionKind.RETRY, delivery)
+    await scene.until_state(delivery, _S.DELIVERED)
+
+
+async def _held_again(scene: Scene, delivery: Delivery) -> bool:
+    found = await scene.delivery(delivery)
+    return (found.state, found.attempt, found.retry_attempts, found.due_at) == (_S.PENDING, 2, 1, None)
 
 
 async def _leap_from_retry_to_retry(scene: Scene, deliveries: list[Delivery]) -> None:
@@ -123,7 +148,7 @@ async def test_a_policy_given_to_an_org_later_counts_for_what_fails_from_then_on
     scene.receiver.says(503)
     endpoint = await scene.endpoint()
     (before,) = await scene.send_to(endpoint)
-    assert await _first_pause(scene, before) == pytest.approx(60, rel=0.1)
+    assert await _first_pause(scene, before) == pytest.approx(5, rel=0.1)
     await _give_org_policies(scene)
     await scene.nothing_more_arrives()
     (after,) = await scene.send_to(endpoint)
@@ -184,7 +209,7 @@ async def test_a_thousand_failures_at_one_moment_are_all_scheduled_within_moment
         raise Transient("RATE_LIMIT")
 
     scene.doorstep.register("fail", fail_together)
-    endpoints = [await scene.endpoint(f"/{n}", handler="fail") for n in range(20)]
+    endpoints = [await scene.endpoint(f"/{n}", handler="fail", policy="triggers") for n in range(20)]
     deliveries = [one for endpoint in endpoints for one in await scene.send_to(endpoint, 50)]
     await until(lambda: reached == 1_000, "a thousand tries under way")
     written: list[Instant] = []
@@ -234,7 +259,7 @@ async def test_the_next_retry_that_people_see_is_the_very_time_that_the_worker_u
     (delivery,) = await scene.send_to(await scene.endpoint(policy="standard"))
     waiting = await scene.until_tried(delivery)
     (attempt,) = await scene.attempts(delivery)
-    view = await scene.doorstep.event(DEFAULT_ORG, delivery.event_id)
+    view = await scene.doorstep.components.reader.event(DEFAULT_ORG, delivery.event_id)
     assert waiting.next_retry_at is not None
     assert waiting.next_retry_at == waiting.due_at == attempt.next_retry_at == view.next_retry_at
     scene.leap_to(waiting.next_retry_at - 2 * SECOND)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from email.utils import formatdate
+from typing import Any, TypedDict
 
+import msgspec
+import pydantic
 import pytest
 
 from doorstep.clock import SECOND
@@ -227,6 +232,86 @@ async def test_a_code_map_translates_a_carriers_own_codes(scene: Scene) -> None:
     assert (seen.state, seen.category, seen.code) == (_S.PENDING, "transient", "RATE_LIMIT")
 
 
+async def test_a_code_map_decides_also_where_a_code_has_one_of_our_names(scene: Scene) -> None:
+    def carrier(_: Received) -> None:
+        raise Transient("AUTH_FAILED", "The carrier's password has expired.")
+
+    seen = await scene.until_tried(await _handled(scene, carrier, code_map={"AUTH_FAILED": "AUTH_FAILED"}))
+    assert (seen.state, seen.category, seen.code) == (_S.DEAD, "permanent", "AUTH_FAILED")
+
+
+@dataclass
+class Order:
+    order: int
+
+
+class TypedOrder(TypedDict):
+    order: int
+
+
+class StructOrder(msgspec.Struct):
+    order: int
+
+
+class ModelOrder(pydantic.BaseModel):
+    order: int = pydantic.Field(gt=0)
+
+
+KINDS: tuple[Any, ...] = (Order, TypedOrder, StructOrder, ModelOrder)
+
+
+async def test_payloads_are_decoded_into_the_type_of_a_handlers_parameter(scene: Scene) -> None:
+    seen: list[object] = []
+    for number, kind in enumerate(KINDS):
+
+        def ship(order: Any, event: Received) -> None:
+            seen.append((order, event.attempt))
+
+        ship.__annotations__["order"] = kind
+        delivery = await _given(scene, ship, f"ship.{number}", kind(order=7))
+        await scene.until_state(delivery, _S.DELIVERED)
+    assert seen == [(kind(order=7), 1) for kind in KINDS]
+
+
+async def test_a_payload_that_does_not_match_is_permanent_and_a_mistake_of_the_program_is_not(scene: Scene) -> None:
+    for number, kind in enumerate(KINDS):
+
+        def ship(order: Any) -> object:
+            return order.item if hasattr(order, "order") else order["item"]
+
+        ship.__annotations__["order"] = kind
+        refused = await _given(scene, ship, f"refuse.{number}", {"order": "canary"})
+        seen = await scene.until_state(refused, _S.DEAD)
+        assert (seen.category, seen.code) == ("permanent", "INVALID_FORMAT")
+        assert seen.reason is not None and seen.reason.startswith(
+            f"The payload does not match {kind.__name__}: order: "
+        )
+        assert seen.reason.endswith(".") and "canary" not in seen.reason
+        failed = await _given(scene, ship, f"fail.{number}", kind(order=7))
+        seen = await scene.until_tried(failed)
+        assert (seen.state, seen.category, seen.code) == (_S.PENDING, "transient", "HANDLER_ERROR")
+        assert "in ship" in (await scene.attempts(seen))[0].detail
+
+
+async def test_what_another_system_did_not_answer_is_told_from_a_mistake(scene: Scene) -> None:
+    for number, (error, code) in enumerate(
+        (
+            (TimeoutError("canary"), "TIMEOUT"),
+            (ConnectionResetError("canary"), "CONNECTION"),
+            (socket.gaierror(-2, "canary"), "DNS"),
+            (ssl.SSLCertVerificationError("canary"), "TLS"),
+        )
+    ):
+
+        def call(_: Received, error: BaseException = error) -> None:
+            raise error
+
+        seen = await scene.until_tried(await _given(scene, call, f"call.{number}"))
+        assert (seen.state, seen.category, seen.code) == (_S.PENDING, "transient", code)
+        assert seen.reason is not None and type(error).__name__ in seen.reason and "canary" not in seen.reason
+        assert "in call" in (await scene.attempts(seen))[0].detail
+
+
 # -- R3.5 --------------------------------------------------------------------------------------------------
 
 PAYLOAD = b'{"card": "canary-payload"}'
@@ -291,6 +376,14 @@ def _answer_by_path(scene: Scene) -> None:
 
 async def _sent(scene: Scene, path: str = "/hook", **fields: object) -> Delivery:
     (delivery,) = await scene.send_to(await scene.endpoint(path, **fields))
+    return delivery
+
+
+async def _given(scene: Scene, handler: Callable[..., object], name: str, payload: object = None) -> Delivery:
+    """The delivery of an event to this handler alone."""
+    scene.doorstep.register(name, handler)
+    await scene.endpoint(name, handler=name, event_types=(name,))
+    (delivery,) = await scene.deliveries(await scene.send(name, payload))
     return delivery
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND
-from doorstep.engine.accept import Draft
 from doorstep.errors import NotFound
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import Delivery, DeliveryState
@@ -60,7 +59,7 @@ async def test_the_request_is_in_the_log_as_it_was_sent_with_secret_values_maske
     for name in ("webhook-id", "webhook-timestamp", "webhook-signature", "content-type", "user-agent"):
         assert logged[name] == request.headers[name]
     assert (request.headers["x-tenant"], logged["x-tenant"]) == ("not for the log", "***")
-    event = await scene.doorstep.event(DEFAULT_ORG, delivery.event_id)
+    event = await scene.doorstep.components.reader.event(DEFAULT_ORG, delivery.event_id)
     assert request.body == event.event.payload, "the body that the row refers to is the event's payload"
 
 
@@ -150,7 +149,7 @@ async def test_how_long_things_are_kept_is_a_setting(scene: Scene) -> None:
 async def test_cleaning_goes_in_small_batches_and_logs_how_many_it_removed(scene: Scene) -> None:
     scene.doorstep.register("take", lambda _: None)
     await scene.endpoint(handler="take")
-    await scene.doorstep.send_many([Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}")] * 700)
+    await scene.doorstep.send_many([("order.paid", {})] * 700)
     await until(lambda: _count_is(scene, _S.DELIVERED, 700), "700 deliveries")
     await _days_later(scene, 7.1)
     await until(lambda: _count_is(scene, _S.DELIVERED, 0), "an empty table")
@@ -171,6 +170,18 @@ async def test_dead_letters_are_kept_and_become_archived_when_nobody_touched_the
     assert len(await scene.attempts(delivery)) == 1
 
 
+async def test_dead_letters_are_removed_only_if_and_when_the_setting_says_so_and_are_counted(scene: Scene) -> None:
+    scene.receiver.says(404)
+    (delivery,) = await scene.send_to(await scene.endpoint())
+    await scene.until_state(delivery, _S.DEAD)
+    await _days_later(scene, 29.9, dead_retention_days=30.0)
+    await scene.until_stored(delivery, _S.ARCHIVED)
+    await _days_later(scene, 0.2, dead_retention_days=30.0)
+    await until(lambda: _is_gone(scene, delivery), "its removal")
+    cleaned = [fact.fields for fact in scene.heard(Notice) if fact.message == "cleaned"]
+    assert [(one["dead_letters"], one["attempts"]) for one in cleaned if one["dead_letters"]] == [(1, 1)]
+
+
 async def test_an_untouched_dead_letter_is_shown_as_archived_even_if_the_cleaner_has_not_come_by(scene: Scene) -> None:
     scene.receiver.says(404)
     (delivery,) = await scene.send_to(await scene.endpoint())
@@ -179,7 +190,7 @@ async def test_an_untouched_dead_letter_is_shown_as_archived_even_if_the_cleaner
     assert (await scene.delivery(delivery)).state is _S.DEAD
     scene.leap(1)
     assert (await scene.delivery(delivery)).state is _S.ARCHIVED
-    (shown,) = await scene.doorstep.deliveries(DEFAULT_ORG, delivery.event_id)
+    (shown,) = await scene.doorstep.components.reader.deliveries(DEFAULT_ORG, delivery.event_id)
     assert shown.state is _S.ARCHIVED
     stored = await scene.doorstep.components.store.get(Delivery, DEFAULT_ORG, delivery.delivery_id)
     assert stored.state is _S.DEAD, "the cleaner has not come by"
@@ -202,7 +213,7 @@ async def test_an_archived_dead_letter_can_still_be_retried(scene: Scene) -> Non
 async def _days_later(scene: Scene, days: float, **settings: object) -> None:
     """Restart some days later; the cleaner runs at startup."""
     await scene.close()
-    scene.clock.leap(days * DAY / SECOND)
+    scene.leap(days * DAY / SECOND)
     await scene.open(**settings)
     await scene.nothing_more_arrives(0.2)
 

@@ -14,7 +14,7 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND, seconds
-from doorstep.engine.accept import Draft
+from doorstep.engine.accept import Options
 from doorstep.errors import InvalidInput
 from doorstep.model.claim import Claim, Quota
 from doorstep.model.delivery import Delivery, DeliveryState
@@ -64,10 +64,8 @@ async def test_what_was_acknowledged_is_there_for_others_with_one_delivery_per_m
 
 async def test_of_a_batch_with_one_event_that_cannot_be_kept_nothing_is_kept(scene: Scene) -> None:
     await scene.endpoint()
-    good = Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}")
-    bad = Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}", endpoint_ids=(OTHER_ORG,))
-    with pytest.raises(InvalidInput, match="endpoint_ids"):
-        await scene.doorstep.send_many([good, bad])
+    with pytest.raises(InvalidInput, match=r"events\[1\].endpoint_ids"):
+        await scene.doorstep.send_many([("order.paid", {}), ("order.paid", {}, {"endpoint_ids": [OTHER_ORG]})])
     await scene.nothing_more_arrives()
     assert sum((await count_states(scene.doorstep.components.store)).values()) == 0
 
@@ -151,7 +149,7 @@ async def test_several_workers_share_one_store_and_no_event_is_sent_twice(scene:
     await scene.open()
     endpoints = [await scene.endpoint(f"/{n}") for n in range(3)]
     for sender in scene.doorsteps:
-        await sender.send_many([Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}")] * 60)
+        await sender.send_many([("order.paid", {})] * 60)
     await until(lambda: _settled(scene, 3 * 3 * 60), "every delivery")
     arrived = Counter((request.event_id, request.path) for request in scene.receiver.requests)
     assert len(arrived) == 3 * 60 * len(endpoints)
@@ -206,8 +204,8 @@ async def test_a_flood_for_a_slow_endpoint_of_one_org_does_not_delay_another(sce
     slow = await scene.endpoint("/slow", org_id=OTHER_ORG)
     await scene.endpoint("/quick")
     scene.receiver.pause_seconds = 0.5
-    flood = Draft(org_id=OTHER_ORG, event_type="flood", payload=b"{}", endpoint_ids=(slow.endpoint_id,))
-    await scene.doorstep.send_many([flood] * 300)
+    to_slow = Options(org_id=OTHER_ORG, endpoint_ids=[slow.endpoint_id])
+    await scene.doorstep.send_many([("flood", {}, to_slow)] * 300)
     await scene.until_received(4)
     began = time.monotonic()
     await scene.send()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.clock import DAY, SECOND, seconds, to_iso
-from doorstep.engine.accept import Draft
+from doorstep.clock import DAY, SECOND, Instant, seconds, to_iso
 from doorstep.engine.directory import Tuning
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, Endpoint, EndpointState
 from doorstep.model.listing import AuditFilter
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled
+from tests.support.loop_receiver import Answer, Request
 from tests.support.scene import Scene, until
 from tests.support.shortcuts import count_states
 
@@ -26,7 +26,7 @@ CONNECTIONS_PER_ENDPOINT = Tuning().connections_per_endpoint
 # -- R6.1: opening -----------------------------------------------------------------------------------------
 
 
-async def test_after_five_consecutive_failures_a_circuit_opens_for_five_minutes(scene: Scene) -> None:
+async def test_after_five_consecutive_failures_a_circuit_opens_for_as_long_as_its_rules_say(scene: Scene) -> None:
     endpoint = await _endpoint(scene)
     await _fail(scene, endpoint, 4)
     assert (await _circuit(scene, endpoint)).state is _C.CLOSED
@@ -37,11 +37,33 @@ async def test_after_five_consecutive_failures_a_circuit_opens_for_five_minutes(
 
 
 async def test_both_numbers_are_settings_of_the_endpoint(scene: Scene) -> None:
-    endpoint = await _endpoint(scene, circuit=CircuitRules(failures_max=2, open_seconds=30))
+    endpoint = await _endpoint(scene, circuit=CircuitRules(failures_max=2, probe_seconds_min=30, open_seconds=30))
     await _fail(scene, endpoint, 2)
     circuit = await _circuit(scene, endpoint)
     assert circuit.state is _C.OPEN
     assert (circuit.until or 0) - circuit.changed_at == seconds(30)
+
+
+async def test_by_default_a_receiver_that_blinked_is_probed_after_a_second(scene: Scene) -> None:
+    endpoint = await _endpoint(scene, circuit=CircuitRules())
+    await _fail(scene, endpoint, 5)
+    circuit = await _circuit(scene, endpoint)
+    assert (circuit.until or 0) - circuit.changed_at == seconds(1)
+
+
+async def test_a_circuit_can_be_switched_off(scene: Scene) -> None:
+    endpoint = await _endpoint(scene, circuit=CircuitRules(enabled=False))
+    await _fail(scene, endpoint, 8)
+    assert (await _circuit(scene, endpoint)).state is _C.CLOSED
+
+
+async def test_all_circuits_can_be_switched_off_by_a_setting(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await scene.close()
+    monkeypatch.setenv("DOORSTEP_CIRCUITS", "false")
+    await scene.open()
+    endpoint = await _endpoint(scene)
+    await _fail(scene, endpoint, 8)
+    assert (await _circuit(scene, endpoint)).state is _C.CLOSED
 
 
 async def test_a_success_resets_the_count(scene: Scene) -> None:
@@ -74,7 +96,7 @@ async def test_while_a_circuit_is_open_deliveries_are_visibly_held_and_use_up_no
     for delivery in waiting:
         held = await scene.delivery(delivery)
         assert (held.state, held.attempt, held.retry_attempts) == (_S.PENDING, 0, 0)
-        sentence = await scene.doorstep.components.reader.why_held(held)
+        sentence = await _held(scene, held)
         assert sentence == f"The endpoint's circuit is open until {to_iso(until_at)}, after 5 failures in a row."
         assert len(await scene.history(delivery)) == 1
 
@@ -82,9 +104,9 @@ async def test_while_a_circuit_is_open_deliveries_are_visibly_held_and_use_up_no
 async def test_what_is_not_held_says_so(scene: Scene) -> None:
     endpoint = await _endpoint(scene, policy="standard")
     delivery = await _fail(scene, endpoint, 1)
-    assert await scene.doorstep.components.reader.why_held(delivery) is None
+    assert await _held(scene, delivery) is None
     await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops", "for repairs")
-    assert await scene.doorstep.components.reader.why_held(delivery) == "The endpoint is paused: for repairs"
+    assert await _held(scene, delivery) == "The endpoint is paused: for repairs"
 
 
 async def test_an_operators_retry_goes_through_an_open_circuit_and_its_success_closes_it(scene: Scene) -> None:
@@ -135,24 +157,22 @@ async def test_a_probe_that_fails_opens_the_circuit_for_another_five_minutes(sce
 
 
 async def test_a_probe_that_succeeds_closes_the_circuit_and_the_rest_is_ramped_up(scene: Scene) -> None:
-    """One connection in the first second, two in the next, then four, until everything has been delivered."""
+    """One attempt at a time, then two, four and so on: twice as many in each quarter of a second."""
     endpoint = await _opened(scene)
     await scene.send_to(endpoint, 200)
-    scene.receiver.says(200)
+    crowds: list[tuple[Instant, int]] = []
+
+    def count(_: Request) -> Answer:
+        crowds.append((scene.clock.now(), scene.receiver.in_flight))
+        return Answer()
+
+    scene.receiver.answer = count
     scene.receiver.pause_seconds = 0.05
-    scene.receiver.in_flight_max = 0
     scene.leap(FIVE_MINUTES)
-    widths = []
-    for second in range(3):
-        await until(lambda: scene.receiver.in_flight > 0, "a try")
-        await until(lambda second=second: scene.receiver.in_flight_max >= 2**second, f"{2**second} at once")
-        widths.append(scene.receiver.in_flight_max)
-        scene.receiver.in_flight_max = 0
-        closed_at = (await _circuit(scene, endpoint)).changed_at
-        scene.leap_to(closed_at + (second + 1) * SECOND)
-    assert widths == [1, 2, 4]
-    scene.leap(20)
     await until(lambda: _none_waits(scene), "the rest")
+    closed_at = (await _circuit(scene, endpoint)).changed_at
+    assert len(crowds) == 200
+    assert all(crowd <= 1 << max(0, (at - closed_at) // (SECOND // 4)) for at, crowd in crowds), crowds
 
 
 async def test_the_history_of_a_circuit_can_be_read_and_every_change_was_told(scene: Scene) -> None:
@@ -199,7 +219,7 @@ async def test_an_endpoint_that_fails_for_five_days_is_disabled_told_and_its_del
     await scene.nothing_more_arrives()
     held = await scene.delivery(held)
     assert (held.state, held.attempt) == (_S.PENDING, 0)
-    assert await scene.doorstep.components.reader.why_held(held) == f"The endpoint is disabled: {disabled.state_reason}"
+    assert await _held(scene, held) == f"The endpoint is disabled: {disabled.state_reason}"
 
 
 async def test_two_failures_five_days_apart_disable_nothing(scene: Scene) -> None:
@@ -311,7 +331,7 @@ async def test_what_was_under_way_to_a_deleted_endpoint_ends_too(scene: Scene) -
 
 async def _endpoint(scene: Scene, **fields: object) -> Endpoint:
     """An endpoint without automatic retries, so that each event is one failure."""
-    return await scene.endpoint(**{"policy": "manual", "circuit": CircuitRules()} | fields)
+    return await scene.endpoint(**{"policy": [], "circuit": CircuitRules(probe_seconds_min=300)} | fields)
 
 
 async def _opened(scene: Scene) -> Endpoint:
@@ -358,9 +378,8 @@ async def _counted(scene: Scene, endpoint: Endpoint, before: Circuit) -> bool:
 
 
 async def _send_many(scene: Scene, count: int) -> None:
-    draft = Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}")
     for part in range(0, count, 500):
-        await scene.doorstep.send_many([draft] * min(500, count - part))
+        await scene.doorstep.send_many([("order.paid", {})] * min(500, count - part))
 
 
 async def _circuit(scene: Scene, endpoint: Endpoint) -> Circuit:
@@ -382,3 +401,8 @@ async def _none_waits(scene: Scene) -> bool:
 
 async def _none_in_progress(scene: Scene) -> bool:
     return await scene.count(_S.IN_PROGRESS) == 0
+
+
+async def _held(scene: Scene, delivery: Delivery) -> str | None:
+    hold = (await scene.doorstep.components.reader.described_one(delivery)).held
+    return hold and hold.reason

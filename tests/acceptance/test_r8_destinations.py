@@ -9,16 +9,17 @@ import pytest
 from doorstep import Doorstep
 from doorstep.telemetry.facts import Fact, Notice, json_lines
 from tests.support.api import Api, lasting
+from tests.support.builders import unused
 from tests.support.scene import Scene, until
 
 
 async def test_a_destination_and_its_short_form_make_the_same_endpoint(scene: Scene, api: Api) -> None:
     url = scene.receiver.url()
     for given in ({"url": url}, {"destination": {"kind": "http", "url": url}}):
-        made = (await api.post("/v1/endpoints", {"name": "shop", **given})).json
+        made = (await api.post("/v1/endpoints", {"name": unused("shop"), **given})).json
         assert (made["destination"], made["url"], made["handler"]) == ({"kind": "http", "url": url}, url, None)
     for given in ({"handler": "ship"}, {"destination": {"kind": "handler", "name": "ship"}}):
-        made = (await api.post("/v1/endpoints", {"name": "job", **given})).json
+        made = (await api.post("/v1/endpoints", {"name": unused("job"), **given})).json
         assert (made["destination"], made["url"], made["handler"]) == (
             {"kind": "handler", "name": "ship"},
             None,

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -124,7 +129,8 @@ async def test_a_deleted_endpoint_cannot_be_changed(scene: Scene, api: Api) -> N
 async def test_an_endpoint_is_paused_with_a_reason_that_its_deliveries_show(scene: Scene, api: Api) -> None:
     path = f"/v1/endpoints/{(await api.endpoint(scene.receiver.url()))['endpoint_id']}"
     assert (await api.post(f"{path}/pause", {"reason": "moving house"})).json["state_reason"] == "moving house"
-    assert (await api.delivery_of(await api.send()))["held"] == "The endpoint is paused: moving house"
+    held = {"reason": "The endpoint is paused: moving house", "until": None}
+    assert (await api.delivery_of(await api.send()))["held"] == held
 
 
 async def test_on_resuming_what_is_too_old_can_be_skipped_and_is_found_among_the_dead_letters(
@@ -325,3 +331,92 @@ def _now(scene: Scene) -> float:
 def _verified(secret: str, request: Request) -> None:
     """Verify a request with the library that receivers use."""
     Webhook(secret).verify(request.body, dict(request.headers))
+
+
+# -- names, addresses, own secrets ---------------------------------------------------------------------------------
+
+
+async def test_a_name_that_is_taken_is_a_409_with_the_id_of_its_endpoint_until_that_is_deleted(api: Api) -> None:
+    first = (await api.endpoint("https://shop.example/", name="crm"))["endpoint_id"]
+    second = (await api.endpoint("https://shop.example/"))["endpoint_id"]
+    body = {"name": "crm", "url": "https://crm.example/"}
+    for answer in (await api.post("/v1/endpoints", body), await api.patch(f"/v1/endpoints/{second}", {"name": "crm"})):
+        assert answer.status == 409 and first in answer.json["detail"]
+    await api.delete(f"/v1/endpoints/{first}")
+    assert (await api.post("/v1/endpoints", body)).status == 201
+
+
+async def test_plain_http_to_a_name_is_refused_where_its_deliveries_would_be(scene: Scene, api: Api) -> None:
+    """The scene allows 127.0.0.0/8, where `localhost` is."""
+    inside, outside = "http://localhost:9/", "http://outside.example:9/"
+    path = f"/v1/endpoints/{(await api.endpoint(inside))['endpoint_id']}"
+    with resolving("outside.example", "8.8.8.8"):
+        for answer in (
+            await api.post("/v1/endpoints", {"name": "out", "url": outside}),
+            await api.patch(path, {"url": outside}),
+            await api.post("/v1/endpoints", {"name": "out", "destination": {"kind": "http", "url": outside}}),
+        ):
+            assert answer.status == 422
+            (error,) = answer.json["errors"]
+            assert error["field"] in ("url", "destination.url")
+            assert "8.8.8.8" in error["message"] and "DOORSTEP_ALLOW_HTTP=true" in error["message"]
+    with resolving("outside.example", "127.0.0.1"):
+        assert (await api.patch(path, {"url": outside})).status == 200
+    with resolving("outside.example", "8.8.8.8"):
+        assert (await api.patch(path, {"url": outside, "description": "same URL"})).status == 200, "it is not changed"
+
+
+@contextmanager
+def resolving(host: str, address: str) -> Iterator[None]:
+    """Let a host name have this address."""
+    real = socket.getaddrinfo
+
+    def found(name: Any, *arguments: Any, **options: Any) -> Any:
+        return real(address if name == host else name, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", found)
+        yield
+
+
+OWN, OWN_NEXT = (f"whsec_{base64.b64encode(hashlib.sha256(text).digest()).decode()}" for text in (b"a", b"b"))
+OWN_KEY = f"whsk_{base64.b64encode(hashlib.sha256(b'c').digest()).decode()}"
+
+
+async def test_an_own_secret_signs_from_the_first_request_on_and_is_never_shown(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url(), secret=OWN)
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}"
+    await api.send()
+    await scene.until_received(1)
+    _verified(OWN, scene.receiver.requests[0])
+    rotated = await api.post(f"{path}/rotate-secret", {"secret": OWN_NEXT})
+    assert (endpoint["secret"], rotated.json["secret"]) == ("", "")
+    await api.send()
+    await scene.until_received(2)
+    for secret in (OWN, OWN_NEXT):
+        _verified(secret, scene.receiver.requests[1])
+    shown = [endpoint, rotated.json, *[(await api.get(one)).json for one in (path, "/v1/audit", "/v1/endpoints")]]
+    assert not any(secret in str(shown) for secret in (OWN, OWN_NEXT))
+
+
+async def test_an_own_private_key_keeps_its_public_key(api: Api) -> None:
+    made = await api.endpoint("https://shop.example/", secret=OWN_KEY, signing="v1a")
+    again = await api.endpoint("https://shop.example/")
+    path = f"/v1/endpoints/{again['endpoint_id']}/rotate-secret"
+    rotated = (await api.post(path, {"secret": OWN_KEY, "signing": "v1a"})).json
+    assert made["secret"] == made["public_key"] == rotated["secret"] != ""
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["", "secret", OWN.removeprefix("whsec_"), "whsec_!", "whsec_c2hvcnQ=", OWN_KEY, "whsec_" + "A" * 44, OWN + "\n"],
+)
+async def test_an_own_secret_of_the_wrong_form_or_that_can_be_guessed_is_refused_and_not_repeated(
+    api: Api, secret: str
+) -> None:
+    made = await api.endpoint("https://shop.example/")
+    body = {"name": "shop", "url": "https://shop.example/", "secret": secret}
+    rotated = await api.post(f"/v1/endpoints/{made['endpoint_id']}/rotate-secret", {"secret": secret})
+    for answer in (await api.post("/v1/endpoints", body), rotated):
+        assert (answer.status, answer.json["errors"][0]["field"]) == (422, "secret")
+        assert len(secret) < 10 or secret.strip() not in answer.body.decode()

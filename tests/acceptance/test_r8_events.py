@@ -27,7 +27,7 @@ async def test_events_are_listed_newest_first_page_by_page_without_their_payload
     assert "c4n4ry" not in json.dumps(pages)
     assert set(pages[0][0]) == {
         *("event_id", "status", "retry_attempts", "last_retry_at", "failed_at", "next_retry_at"),
-        *("event_type", "created_at", "correlation_id", "deliveries"),
+        *("event_type", "created_at", "correlation_id", "deliveries", "user_id"),
     }
 
 
@@ -83,7 +83,7 @@ async def test_retrying_a_failed_event_delivers_it_and_is_audited(scene: Scene, 
     scene.leap(5)
     await api.until_status(event_id, "delivered")
     (line,) = await api.all("/v1/audit?action=retry", "audit")
-    assert (line["actor"], line["reason"]) == (api.key[:12], "the shop is mended")
+    assert (line["actor_id"], line["reason"]) == (api.key[:12], "the shop is mended")
     assert line["subjects"] == [delivery["delivery_id"]]
 
 
@@ -223,15 +223,14 @@ async def test_the_inbox_holds_what_no_endpoint_takes_oldest_first_until_it_is_a
 async def test_the_inbox_gives_failed_events_with_the_same_paging(scene: Scene, api: Api) -> None:
     scene.receiver.says(400)
     await api.endpoint(scene.receiver.url())
-    ids = [await api.send(payload="c4n4ry") for _ in range(3)]
+    ids = [await api.send(payload={"n": number}) for number in range(3)]
     for event_id in ids:
         await api.until_status(event_id, "failed")
     answer = await api.get("/v1/inbox?status=failed&limit=2")
     assert [event["event_id"] for event in answer.json["events"]] == ids[:2]
     assert answer.json["pagination"]["has_more"] is True
     assert answer.json["pagination"]["total_count"] == 3
-    assert {event["payload"] for event in answer.json["events"]} == {None}
-    assert b"c4n4ry" not in answer.body
+    assert [event["payload"] for event in answer.json["events"]] == [{"n": 0}, {"n": 1}]
     rest = await api.get(f"/v1/inbox?status=failed&limit=2&cursor={answer.json['pagination']['cursor']}")
     assert [event["event_id"] for event in rest.json["events"]] == ids[2:]
 
@@ -267,7 +266,7 @@ async def test_who_took_an_event_out_of_the_inbox_is_audited_once(api: Api) -> N
     for _ in range(2):
         await api.post(f"/v1/events/{event_id}/ack")
     (line,) = await api.all("/v1/audit?action=event.acknowledge", "audit")
-    assert (line["subjects"], line["result"], line["actor"]) == ([event_id], "delivered", api.key[: len(line["actor"])])
+    assert (line["subjects"], line["result"], line["actor_id"]) == ([event_id], "delivered", api.key[:12])
 
 
 async def test_retrying_what_no_endpoint_takes_is_refused_for_that_reason(api: Api) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from doorstep.api.access import ROUTES
+from doorstep.api.application import ROUTES
 from tests.support.api import Api, lasting
 from tests.support.http_calls import Answer
 from tests.support.matrix import each_case
@@ -34,7 +34,7 @@ LISTS: dict[str, tuple[str, ...]] = {
     "/v1/retry-queue": ("status", "event_type", "endpoint_id", "older_than_seconds", "limit", "cursor"),
     "/v1/dead-letters": ("status", "event_type", "endpoint_id", "cause", "died_from", "died_before", "limit", "cursor"),
     "/v1/dead-letters/groups": ("status", "event_type", "endpoint_id", "cause", "died_from", "died_before", "cursor"),
-    "/v1/audit": ("actor", "action", "limit", "cursor"),
+    "/v1/audit": ("actor", "action", "since", "until", "limit", "cursor"),
     "/v1/bulk": ("limit", "cursor"),
     "/v1/keys": ("limit", "cursor"),
     "/v1/orgs": ("limit", "cursor"),

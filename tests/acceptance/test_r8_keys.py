@@ -114,11 +114,27 @@ async def test_a_publisher_sends_and_reads_the_status_and_neither_sees_nor_takes
     assert (await api.status(event_id))["status"] == "received"
 
 
+async def test_a_consumer_sends_reads_the_status_and_works_off_the_inbox_and_does_nothing_else(api: Api) -> None:
+    consumer = api.with_key((await api.post("/v1/keys", {"name": "worker", "role": "consumer"})).json["key"])
+    event_id = await consumer.send("polled", payload={"n": 1})
+    assert (await consumer.status(event_id))["status"] == "received"
+    assert [event["payload"] for event in await consumer.all("/v1/inbox", "events")] == [{"n": 1}]
+    assert (await consumer.get("/v1/inbox?status=failed")).status == 200
+    (leased,) = (await consumer.post("/v1/inbox/lease")).json["events"]
+    token = {"lease_token": leased["lease_token"]}
+    assert (await consumer.post(f"/v1/events/{event_id}/nack", token)).status == 200
+    assert (await consumer.post(f"/v1/events/{event_id}/ack")).status == 200
+    for path in ("/v1/events", f"/v1/events/{event_id}", "/v1/dead-letters", "/v1/audit", "/v1/keys"):
+        assert (await consumer.get(path)).status == 403, path
+    assert (await consumer.request("DELETE", f"/v1/events/{event_id}")).status == 403
+
+
 async def test_a_viewer_sees_the_inbox_and_takes_nothing_out_of_it(api: Api) -> None:
     viewer = api.with_key((await api.post("/v1/keys", {"name": "eyes", "role": "viewer"})).json["key"])
     event_id = await api.send("polled")
     assert [event["event_id"] for event in await viewer.all("/v1/inbox", "events")] == [event_id]
-    assert (await viewer.post(f"/v1/events/{event_id}/ack")).status == 403
+    for path in (f"/v1/events/{event_id}/ack", f"/v1/events/{event_id}/nack", "/v1/inbox/lease"):
+        assert (await viewer.post(path)).status == 403, path
 
 
 # -- organizations -----------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ async def test_an_organization_has_no_more_endpoints_than_the_setting_says(
 ) -> None:
     async with set_to(database_url, receiver, endpoints_max=3) as (scene, api):
         answers = await asyncio.gather(
-            *(api.post("/v1/endpoints", {"name": "shop", "url": receiver.url()}) for _ in range(8))
+            *(api.post("/v1/endpoints", {"name": f"shop {n}", "url": receiver.url()}) for n in range(8))
         )
         assert sorted(answer.status for answer in answers) == [201] * 3 + [409] * 5
         (sentence,) = {answer.json["detail"] for answer in answers if answer.status == 409}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
@@ -98,6 +99,10 @@ async def test_skip_moves_a_waiting_delivery_to_the_dead_letters(scene: Scene, a
     assert (answer.status, answer.json["state"]) == (200, "dead")
     assert await _queued(api) == []
     assert await _dead(api) == [event_id]
+    (letter,) = await api.all("/v1/dead-letters", "dead_letters")
+    assert (letter["error"], letter["error_reason"]) == (waiting["error_code"], waiting["remark"])
+    (group,) = await api.all("/v1/dead-letters/groups", "groups")
+    assert (group["cause"], group["error_code"]) == (letter["cause"], "SERVICE_UNAVAILABLE")
     again = await api.post(f"/v1/retry-queue/{waiting['delivery_id']}/skip")
     assert again.status == 409 and "is dead" in again.json["detail"]
 
@@ -118,7 +123,7 @@ async def test_dead_letters_are_listed_newest_first_with_what_people_want_to_kno
     assert "c4n4ry" not in json.dumps(letters)
     newest = letters[0]
     assert (newest["endpoint_name"], newest["event_type"], newest["error"]) == ("shop", "order.paid", "INVALID_FORMAT")
-    assert (newest["state"], newest["retry_count"]) == ("dead", "0 / 3")
+    assert (newest["state"], newest["retry_count"]) == ("dead", "0 / 7")
     assert newest["first_failed_at"] is not None
     assert len(newest["cause"]) == 16
 
@@ -368,7 +373,7 @@ async def test_every_act_is_in_the_audit_log_with_who_what_when_on_which_ids_wit
     await api.delete(f"/v1/keys/{key['key_id']}")
     await api.delete(f"/v1/endpoints/{endpoint_id}")
     lines = await api.all("/v1/audit", "audit", 3)
-    mine = [line for line in lines if line["actor"] == api.key[:12]]
+    mine = [line for line in lines if line["actor_id"] == api.key[:12]]
     assert [line["action"] for line in reversed(mine)] == [
         *("endpoint.create", "endpoint.pause", "endpoint.change", "endpoint.rotate_secret", "endpoint.resume"),
         *("endpoint.test", "event.replay", "resolve", "event.delete", "key.create", "key.revoke", "endpoint.delete"),
@@ -380,6 +385,37 @@ async def test_every_act_is_in_the_audit_log_with_who_what_when_on_which_ids_wit
     assert by_action["resolve"]["result"] == "1 done, 0 refused"
     assert await api.all("/v1/audit?action=key.create&actor=nobody", "audit") == []
     assert len(await api.all(f"/v1/audit?action=key.create&actor={api.key[:12]}", "audit")) == 1
+
+
+async def test_an_actor_is_told_by_the_name_of_its_key_in_histories_bulk_operations_and_the_audit_log(
+    scene: Scene, api: Api
+) -> None:
+    scene.receiver.answer = lambda _: Answer(400)
+    await api.endpoint(scene.receiver.url())
+    await api.until_delivery(await api.send("order.paid"), state="dead")
+    made = (await api.post("/v1/keys", {"name": "Lena", "role": "operator"})).json
+    lena = api.with_key(made["key"])
+    (letter,) = await api.all("/v1/dead-letters", "dead_letters")
+    path = f"/v1/dead-letters/{letter['delivery_id']}"
+    assert (await lena.post(f"{path}/retry", {"payload": 2, "reason": "corrected"})).status == 202
+    history = (await api.get(f"/v1/deliveries/{letter['delivery_id']}/history")).json["history"]
+    assert "payload edited by Lena, retried: corrected" in [one["note"] for one in history]
+    (entry,) = await api.all("/v1/audit?actor=Lena", "audit")
+    assert (entry["actor"], entry["actor_id"], entry["action"]) == ("Lena", made["prefix"], "retry")
+    assert sha256(b"2").hexdigest() in entry["result"]
+    bulk = (await lena.post("/v1/dead-letters/bulk-retry", {"all": True})).json
+    assert (bulk["actor"], bulk["actor_id"]) == ("Lena", made["prefix"])
+    assert (await lena.post(f"/v1/bulk/{bulk['bulk_id']}/cancel")).status in (200, 409)
+    assert {one["actor_id"] for one in await api.all("/v1/audit?actor=Lena", "audit", 1)} == {made["prefix"]}
+
+
+async def test_the_audit_log_is_read_by_date(api: Api) -> None:
+    for name in ("a", "b"):
+        await api.post("/v1/keys", {"name": name, "role": "viewer"})
+    newest, older, *_ = await api.all("/v1/audit?action=key.create", "audit")
+    assert await api.all(f"/v1/audit?since={newest['at']}&action=key.create", "audit") == [newest]
+    assert (await api.all(f"/v1/audit?until={newest['at']}&action=key.create", "audit"))[0] == older
+    assert (await api.get("/v1/audit?since=yesterday")).status == 422
 
 
 async def test_figures_of_now_are_told_by_the_stats(scene: Scene, api: Api) -> None:

@@ -11,13 +11,13 @@ import sys
 import asyncpg
 import pytest
 
-from doorstep import Permanent, Pipeline, Transient
+from doorstep import Entity, Permanent, Pipeline, Transient
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.encryption import new_secret_key
 from doorstep.errors import Conflict, InvalidInput, NotFound
+from doorstep.model import entity as model
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.entity import Entity, Phase
 from doorstep.model.listing import AuditFilter
 from doorstep.telemetry.facts import EntityTransition
 from tests.acceptance.protocols import Held, Protocols, failing
@@ -71,7 +71,7 @@ async def test_the_history_tells_when_why_and_by_which_event(protocols: Protocol
     first, begun, extracted, grounded, approved = lines
     assert first.event_id == begun.event_id == extracted.event_id != grounded.event_id
     assert approved.event_id is None
-    event = await protocols.doorstep.event(DEFAULT_ORG, extracted.event_id)  # type: ignore[arg-type]
+    event = await protocols.doorstep.components.reader.event(DEFAULT_ORG, extracted.event_id)  # type: ignore[arg-type]
     assert (event.event.event_type, event.event.correlation_id) == ("protocol.extracting", "p1")
 
 
@@ -155,7 +155,8 @@ async def test_after_three_failures_it_is_a_dead_letter_with_reason_and_error(pr
     assert [stage for stage, _ in protocols.seen].count("grounding") == 3
     assert entity.error_reason == "No source was found."
     error = entity.metadata["error"]
-    assert (error["category"], error["code"], error["attempt_count"]) == ("transient", "NO_SOURCE", 3)
+    assert (error["category"], error["reason"], error["retry_count"]) == ("pipeline_failed", entity.error_reason, 2)
+    assert (error["kind"], error["code"], error["attempt_count"]) == ("transient", "NO_SOURCE", 3)
     path = await protocols.path()
     assert path[2:] == ["grounding", "grounding_failed"] + ["grounding", "grounding_failed"] * 2 + ["dead_letter"]
 
@@ -165,7 +166,7 @@ async def test_a_permanent_failure_is_a_dead_letter_at_once(protocols: Protocols
     await protocols.start()
     entity = await protocols.until("dead_letter")
     assert protocols.seen == [("extracting", "p1")]
-    assert (entity.error_reason, entity.metadata["error"]["category"]) == ("This is no document.", "permanent")
+    assert (entity.error_reason, entity.metadata["error"]["kind"]) == ("This is no document.", "permanent")
 
 
 async def test_the_reason_never_quotes_what_an_unexpected_error_said(protocols: Protocols) -> None:
@@ -233,16 +234,16 @@ async def test_a_stage_out_of_time_has_failed_until_it_is_tried_again_and_what_i
 
 
 async def test_an_entity_whose_delivery_an_operator_skips_is_a_dead_letter(protocols: Protocols) -> None:
-    (endpoint,) = [one for one in await protocols.doorstep.endpoints() if one.handler == "protocol.extracting"]
+    (endpoint,) = [one for one in await protocols.doorstep.endpoints() if one.name == "protocol.extracting"]
     await protocols.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     entity = await protocols.start()
     assert entity.event_id is not None
 
     async def owed() -> bool:
-        return bool(await protocols.doorstep.deliveries(DEFAULT_ORG, entity.event_id))  # type: ignore[arg-type]
+        return bool(await protocols.doorstep.components.reader.deliveries(DEFAULT_ORG, entity.event_id))  # type: ignore[arg-type]
 
     await until(owed, "its delivery")
-    (delivery,) = await protocols.doorstep.deliveries(DEFAULT_ORG, entity.event_id)
+    (delivery,) = await protocols.doorstep.components.reader.deliveries(DEFAULT_ORG, entity.event_id)
     await protocols.doorstep.components.deliveries.act(ActionKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
     dead = await protocols.until("dead_letter")
     assert dead.metadata["error"]["code"] == "SKIPPED"
@@ -250,7 +251,7 @@ async def test_an_entity_whose_delivery_an_operator_skips_is_a_dead_letter(proto
 
 
 async def test_an_entity_whose_stage_was_deleted_is_a_dead_letter(protocols: Protocols) -> None:
-    (endpoint,) = [one for one in await protocols.doorstep.endpoints() if one.handler == "protocol.grounding"]
+    (endpoint,) = [one for one in await protocols.doorstep.endpoints() if one.name == "protocol.grounding"]
     held = Held()
     protocols.does["extracting"] = held
     await protocols.start()
@@ -274,7 +275,7 @@ async def test_a_dead_delivery_that_an_operator_retries_carries_its_entity_on(pr
     entity = await protocols.start()
     await protocols.until("dead_letter")
     protocols.does["extracting"] = lambda _: None
-    (delivery,) = await protocols.doorstep.deliveries(DEFAULT_ORG, entity.event_id)  # type: ignore[arg-type]
+    (delivery,) = await protocols.doorstep.components.reader.deliveries(DEFAULT_ORG, entity.event_id)  # type: ignore[arg-type]
     assert delivery.state is DeliveryState.DEAD
     await protocols.doorstep.components.deliveries.act(ActionKind.RETRY, DEFAULT_ORG, [delivery.delivery_id], "ops")
     protocols.scene.leap(6)
@@ -396,7 +397,7 @@ async def test_a_dead_letter_that_nobody_touched_for_a_week_is_archived_and_can_
 
     async def kept() -> bool:
         return (
-            await protocols.doorstep.components.store.get(Entity, DEFAULT_ORG, ("protocol", "p1"))
+            await protocols.doorstep.components.store.get(model.Entity, DEFAULT_ORG, ("protocol", "p1"))
         ).status == "archived"
 
     await until(kept, "the keeper")
@@ -496,7 +497,7 @@ async def test_a_stage_in_a_process_of_its_own_may_die_and_costs_only_its_attemp
         await pipeline.start({}, "good")
 
         async def ended() -> bool:
-            return [(await pipeline.entity(one)).phase for one in ("bad", "good")] == [Phase.DEAD, Phase.RESTING]
+            return [(await pipeline.entity(one)).status for one in ("bad", "good")] == ["dead_letter", "complete"]
 
         await until(ended, "both")
         bad, good = await pipeline.entity("bad"), await pipeline.entity("good")

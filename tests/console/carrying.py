@@ -10,7 +10,7 @@ from uuid import UUID
 from doorstep import Doorstep, Permanent, Received, Transient
 from doorstep.model.batch import Batch, BatchStatus
 from doorstep.model.endpoint import CircuitRules
-from doorstep.model.entity import Entity
+from doorstep.schemas.pipelines import Entity
 from tests.acceptance.protocols import Protocols, failing
 from tests.console.visiting import Shown
 from tests.support.loop_receiver import Receiver

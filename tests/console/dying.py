@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.engine.accept import Draft
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import DeadLetterFilter
@@ -29,8 +28,7 @@ async def die(
     await refuse(scene)
     endpoint = await endpoint_at(scene, path)
     before = await scene.count(DeliveryState.DEAD)
-    draft = Draft(org_id=DEFAULT_ORG, event_type=event_type, payload=payload, endpoint_ids=(endpoint.endpoint_id,))
-    await scene.doorstep.send_many([draft] * count)
+    await scene.doorstep.send_many([(event_type, payload, {"endpoint_ids": [endpoint.endpoint_id]})] * count)
 
     async def dead() -> bool:
         return await scene.count(DeliveryState.DEAD) == before + count

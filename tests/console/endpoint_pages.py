@@ -34,9 +34,10 @@ async def audited(scene: Scene, action: str) -> str:
 
 
 async def open_circuit(scene: Scene, name: str = "dead-erp") -> Endpoint:
-    """An endpoint whose circuit opened on the first failure."""
+    """An endpoint whose circuit opened on the first failure, and stays open."""
     scene.receiver.says(503)
-    endpoint = await scene.endpoint(f"/{name}", name=name, policy="carrier", circuit=CircuitRules(1, 3_600))
+    rules = CircuitRules(failures_max=1, open_seconds=3_600, probe_seconds_min=3_600)
+    endpoint = await scene.endpoint(f"/{name}", name=name, policy="carrier", circuit=rules)
     await scene.send_to(endpoint)
 
     async def opened() -> bool:

@@ -22,7 +22,7 @@ RULES, CHANNELS, SILENCES = f"{ALERTS}/rules", f"{ALERTS}/channels", f"{ALERTS}/
 
 async def rule_of(scene: Scene, rule: Rule, endpoint_name: str | None = None) -> AlertRule | None:
     found = [one for one in await scene.doorstep.components.alerts.rules(DEFAULT_ORG) if one.rule is rule]
-    names = {one.endpoint_id: one.name for one in await scene.doorstep.endpoints()}
+    names = {one.endpoint_id: one.name for one in await scene.endpoints()}
     return next((one for one in found if names.get(one.endpoint_id or DEFAULT_ORG) == endpoint_name), None)
 
 
@@ -71,7 +71,7 @@ async def test_a_filter_leaves_out_what_does_not_match(scene: Scene, console: Co
         assert f"row-{there.alert_id}" in source, query
         assert f"row-{gone.alert_id}" not in source, query
     assert (await console.get(f"{ALERTS}?state=none")).status == 422
-    assert "Nothing matches this filter." in (await console.get(f"{ALERTS}?rule=oldest_due")).text
+    assert "No alerts for this filter." in (await console.get(f"{ALERTS}?rule=oldest_due")).text
 
 
 async def test_the_page_of_an_alert_tells_its_story_and_leads_to_where_it_is_repaired(

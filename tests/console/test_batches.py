@@ -62,7 +62,7 @@ async def test_the_list_is_narrowed_by_status_and_type(carrier: Carrier, console
     }.items():
         shown = await console.get(f"{BATCHES}?{query}")
         assert [one for one in (failed, confirmed) if f"row-{one.batch_id}" in shown.source] == expected, query
-        assert expected or "Nothing matches this filter." in shown.text
+        assert expected or "No batches for this filter." in shown.text
 
 
 async def test_a_filter_that_cannot_be_used_says_so(console: Console, subtests: pytest.Subtests) -> None:

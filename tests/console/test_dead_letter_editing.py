@@ -31,7 +31,7 @@ async def test_a_payload_is_edited_and_goes_out_so(scene: Scene, console: Consol
     scene.receiver.says(200)
     edited = '{\r\n  "order": 7,\r\n  "price": 2.50\r\n}'
     shown = await sent(console, path, payload=edited, reason="wrong price", back=LETTERS)
-    assert shown.said == "It will be retried in 5 seconds, with the edited payload."
+    assert shown.said == "Retrying…"
     scene.leap(6)
     await scene.until_state(letter, DeliveryState.DELIVERED)
     assert scene.receiver.requests[-1].body == b'{"order":7,"price":2.50}'
@@ -43,7 +43,7 @@ async def test_a_payload_that_was_not_changed_goes_out_byte_for_byte(scene: Scen
     path = f"{LETTERS}/{letter.delivery_id}/edit"
     scene.receiver.says(200)
     shown = await sent(console, path, payload='{\r\n  "order": 7,\r\n  "price": 1.10\r\n}', back=LETTERS)
-    assert shown.said == "It will be retried in 5 seconds, with the same payload."
+    assert shown.said == "Retrying…"
     scene.leap(6)
     await scene.until_state(letter, DeliveryState.DELIVERED)
     assert scene.receiver.requests[-1].body == b'{ "order":7 ,\n"price":1.10 }'
@@ -139,4 +139,4 @@ async def test_nobody_writes_over_what_another_has_edited_meanwhile_without_havi
     assert 'value="wrong order"' in shown.source
     assert await state_of(scene, letter) is DeliveryState.DEAD
     again = await console.post(path, mine | {"made_of": shown.field("made_of")})
-    assert again.said == "It will be retried in 5 seconds, with the edited payload."
+    assert again.said == "Retrying…"

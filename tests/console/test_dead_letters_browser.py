@@ -140,7 +140,7 @@ async def test_a_payload_is_edited_compared_mended_and_delivered(scene: Scene, l
     await expect(page.locator(".difference .added")).to_have_text('+  "price": 2.20')
     scene.receiver.says(200)
     await page.get_by_role("button", name="Retry with this payload").click()
-    await expect(page.get_by_text("It will be retried in 5 seconds, with the edited payload.")).to_be_visible()
+    await expect(page.get_by_text("Retrying…")).to_be_visible()
     scene.leap(6)
     await scene.until_state(letter, DeliveryState.DELIVERED)
     assert scene.receiver.requests[-1].body == b'{"order":7,"price":2.20}'
@@ -154,7 +154,7 @@ async def test_one_letter_is_retried_with_the_keyboard_alone(scene: Scene, look:
     await expect(page.locator(f"#row-{letter.delivery_id}")).to_be_focused()
     scene.receiver.says(200)
     await page.keyboard.press("r")
-    await expect(page.get_by_text("It will be retried in 5 seconds.")).to_be_visible()
+    await expect(page.get_by_text("Retrying…")).to_be_visible()
     await expect(rows(page)).to_have_count(1)
     scene.leap(6)
     await scene.until_state(letter, DeliveryState.DELIVERED)
@@ -163,7 +163,7 @@ async def test_one_letter_is_retried_with_the_keyboard_alone(scene: Scene, look:
 async def test_the_list_refreshes_itself_and_keeps_what_is_ticked(scene: Scene, look: Look) -> None:
     (first,) = await die(scene)
     page = await look(ROWS)
-    await page.get_by_label("Event type").fill("typed, not sent")
+    await page.get_by_label("Event type", exact=True).fill("typed, not sent")
     await die(scene)
     await expect(rows(page)).to_have_count(2)  # automatically
     await page.locator(f"#tick-{first.delivery_id}").check()
@@ -173,7 +173,7 @@ async def test_the_list_refreshes_itself_and_keeps_what_is_ticked(scene: Scene, 
     await expect(page.locator(f"#tick-{first.delivery_id}")).to_be_checked()
     await expect(page.locator(f"#tick-{first.delivery_id}")).to_be_focused()
     await expect(page.locator(f"#tick-{newest.delivery_id}")).not_to_be_checked()
-    await expect(page.get_by_label("Event type")).to_have_value("typed, not sent")
+    await expect(page.get_by_label("Event type", exact=True)).to_have_value("typed, not sent")
     await expect(page.locator("[data-selected]")).to_have_text("1 selected")
 
 

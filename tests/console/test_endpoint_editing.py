@@ -3,7 +3,9 @@ detected."""
 
 from __future__ import annotations
 
+import base64
 import html
+import os
 import re
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.engine.directory import unseal_headers
+from doorstep.policy.retry import BUILT_IN
 from tests.console.endpoint_pages import ENDPOINTS, SECRET, audited, page_of, stored
 from tests.console.visiting import Console, Shown
 from tests.support.scene import Scene
@@ -44,7 +47,7 @@ async def test_a_new_endpoint_is_as_it_was_described_and_its_secret_is_shown_onc
     assert secret.startswith("whsec_")
     assert shown.headers["cache-control"] == "no-store"
     assert all(secret not in cookie for cookie in console.cookies.values())
-    (endpoint,) = await scene.doorstep.endpoints()
+    (endpoint,) = await scene.endpoints()
     assert (endpoint.name, endpoint.event_types) == ("shop", ("order.*", "user.created"))
     assert endpoint.policy is not None
     assert (endpoint.policy.delays, endpoint.policy.jitter) == ((5, 60), 0)
@@ -86,7 +89,7 @@ async def test_wrong_input_names_its_field_and_keeps_what_was_entered(
             assert re.search(rf'id="{re.escape(name)}" [^>]*aria-invalid="true"', shown.source), f"{name} is marked"
             assert "E17 = RATE_LIMIT" in html.unescape(shown.source)
             assert "name" in fields or 'value="kept-name"' in shown.source
-            assert await scene.doorstep.endpoints() == []
+            assert await scene.endpoints() == []
 
 
 async def test_an_edit_changes_what_was_changed_and_the_audit_says_what(scene: Scene, console: Console) -> None:
@@ -107,7 +110,7 @@ async def test_an_edit_changes_what_was_changed_and_the_audit_says_what(scene: S
 
 async def test_a_description_is_entered_shown_and_taken_away_again(scene: Scene, console: Console) -> None:
     await create(console, url=scene.receiver.url("/new"), description="Orders of the shop.\r\nAsk <Ada>.")
-    (endpoint,) = await scene.doorstep.endpoints()
+    (endpoint,) = await scene.endpoints()
     assert endpoint.description == "Orders of the shop.\nAsk <Ada>."
     assert "Ask &lt;Ada&gt;." in (await console.get(page_of(endpoint))).source
     form = await console.get(f"{page_of(endpoint)}/edit")
@@ -148,3 +151,22 @@ def entered_in(form: Shown) -> dict[str, object]:
         name: html.unescape(value).replace("\n", "\r\n") for name, value in inputs + areas + chosen + kind + ticked
     }
     return {**given, "version": form.field("version")}
+
+
+async def test_an_own_secret_is_taken_and_not_shown_again(scene: Scene, console: Console) -> None:
+    own = f"whsec_{base64.b64encode(os.urandom(32)).decode()}"
+    refused = await create(console, url=scene.receiver.url(), secret="my own secret")
+    assert "must begin with whsec_" in refused.text and "my own secret" not in refused.source
+    shown = await create(console, url=scene.receiver.url(), secret=own)
+    assert "the secret that you entered" in shown.text and own not in shown.source
+    (endpoint,) = await scene.doorstep.endpoints()
+    await console.get(f"{page_of(endpoint)}/rotate")
+    wrong = await console.post(f"{page_of(endpoint)}/rotate", overlap_seconds="0", signing="v1", secret="whsec_short")
+    assert "must be base64" in wrong.text and "whsec_short" not in wrong.source
+    rotated = await console.post(f"{page_of(endpoint)}/rotate", overlap_seconds="0", signing="v1", secret=own)
+    assert "the secret that you entered" in rotated.text and own not in rotated.source
+
+
+async def test_a_policy_that_is_unknown_is_answered_with_those_that_are(scene: Scene, console: Console) -> None:
+    refused = await create(console, url=scene.receiver.url(), policy_by_event_type="order.* = eager")
+    assert all(name in refused.text for name in BUILT_IN)

@@ -153,10 +153,17 @@ def test_an_error_of_the_engine_is_shown_at_the_input_that_it_is_about(field: st
     [
         (
             BUILT_IN["standard"],
-            "Immediately, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Delays vary by 10%.",
+            (
+                "Immediately, then after 5 s, 30 s, 2 min, 10 min, 1 h, 6 h and 1 d: 8 attempts within 1 d 7 h. "
+                "Delays vary by 10%. Sooner when the receiver is back."
+            ),
         ),
-        (BUILT_IN["manual"], "One attempt. Failures are not retried automatically; they wait for an operator."),
-        (BUILT_IN["pipeline"], "3 attempts, one right after another."),
+        (
+            BUILT_IN["manual"],
+            "One attempt. Failures are not retried automatically; they wait in the retry queue for an operator.",
+        ),
+        (RetryPolicy(()), "One attempt. Failures are not retried automatically; they become dead letters."),
+        (RetryPolicy((0, 0)), "3 attempts, one right after another."),
         (
             RetryPolicy((2,), jitter=0, deadline_seconds=3_600),
             "Immediately, then after 2 s: 2 attempts within 2 s. No attempt later than 1 h after the event was due.",
@@ -199,7 +206,7 @@ def test_the_policies_in_force_are_the_most_specific_ones() -> None:
         found = in_force(endpoint, of, standard, retries_max)
         return [(one.event_types, one.policy.name, len(one.policy.delays)) for one in found]
 
-    assert told(plain, None) == [("*", "standard", 3)]
+    assert told(plain, None) == [("*", "standard", 7)]
     assert told(plain, org) == [("a.*", "quick", 3), ("*", "carrier", 3)]
     assert told(own, org) == [("a.b", "manual", 0), ("*", "patient", 9)]
     assert told(own, org, 2) == [("a.b", "manual", 0), ("*", "patient", 2)]

@@ -41,7 +41,8 @@ def hidden(shown: Shown) -> dict[str, object]:
 def entered(shown: Shown) -> dict[str, str]:
     """The editable fields of the page's form."""
     found = [one for one in elements(shown.source) if one.tag in ("input", "select") and "name" in one.attributes]
-    return {one.attributes["name"]: one.attributes.get("value", "") for one in found if not is_hidden(one)}
+    own = [one for one in found if one.attributes.get("id") != "search" and not is_hidden(one)]
+    return {one.attributes["name"]: one.attributes.get("value", "") for one in own}
 
 
 def is_hidden(one: Element) -> bool:

@@ -31,10 +31,10 @@ async def test_the_list_tells_how_each_endpoint_fares(scene: Scene, console: Con
     shown = await console.get(ENDPOINTS)
     rows = [shown._replace(source=one).text for one in re.findall(r'<tr id="row-.*?</tr>', shown.source, re.DOTALL)]
     host = f"127.0.0.1:{scene.receiver.port}"
-    assert re.fullmatch(rf"good-shop {host} active 100% [\d.]+.ms 0 – 0", rows[0]), rows[0]
-    assert re.fullmatch(rf"dead-erp {host} active circuit open 1 failure in a row – – 1 .*(now|ago) 0", rows[1]), rows[
-        1
-    ]
+    assert re.fullmatch(rf"good-shop {host} active 100% [\d.]+.ms [\d.]+.ms 0 – 0", rows[0]), rows[0]
+    assert re.fullmatch(
+        rf"dead-erp {host} active circuit open 1 failure in a row – [\d.]+.ms – 1 .*(now|ago) 0", rows[1]
+    ), rows[1]
     assert 'aria-label="24 hours: 3 delivered, 0 failed attempts"' in shown.source
     assert 'aria-label="24 hours: 0 delivered, 1 failed attempt"' in shown.source
 
@@ -60,6 +60,28 @@ async def test_filters_are_by_name_state_and_trouble_the_worst_first(scene: Scen
         assert names_in(await console.get(ENDPOINTS + query)) == expected, query
     shown = await console.get(f"{ENDPOINTS}?name=strict")
     assert ("active failing" in shown.text, 'class="number tone-bad">0%' in shown.source) == (True, True)
+
+
+async def test_a_click_on_a_column_sorts_by_it_and_another_one_turns_the_order(scene: Scene, console: Console) -> None:
+    for name, count in (("quiet", 0), ("busy", 3), ("Calm", 1)):
+        for delivery in await scene.send_to(await scene.endpoint(f"/{name}", name=name), count):
+            await scene.until_state(delivery, DeliveryState.DELIVERED)
+    expected = {
+        "Attempts": (["busy", "Calm", "quiet"], ["quiet", "Calm", "busy"]),
+        "Endpoint": (["busy", "Calm", "quiet"], ["quiet", "Calm", "busy"]),
+    }
+    for column, orders in expected.items():
+        shown = await console.get(ENDPOINTS)
+        for names, direction in zip(orders, ("descending", "ascending"), strict=True):
+            link = re.search(rf'class="sort" href="([^"]*)">{column}<', shown.source)
+            assert link is not None
+            shown = await console.get(html.unescape(link[1]))
+            assert names_in(shown) == names, column
+            turned = {"descending": "ascending", "ascending": "descending"} if column == "Endpoint" else {}
+            assert shown.source.count(f'aria-sort="{turned.get(direction, direction)}"') == 1
+    assert names_in(await console.get(f"{ENDPOINTS}?sort=response_time&name=s")) == ["busy"]
+    assert (await console.get(f"{ENDPOINTS}?sort=colour")).status == 422
+    assert "No endpoints for this filter." in (await console.get(f"{ENDPOINTS}?sort=name&name=nobody")).text
 
 
 async def test_a_list_without_trouble_says_so(scene: Scene, console: Console) -> None:
@@ -116,7 +138,7 @@ async def test_the_page_tells_figures_target_circuit_policy_and_settings(scene: 
     ):
         assert words in text, words
     assert "17" not in re.findall(r"Headers</th><td>(.*?)</td>", shown.source)[0], "values are never shown"
-    assert shown.source.count("<figure data-chart>") == 3
+    assert shown.source.count("<figure data-chart") == 4
 
 
 async def test_every_range_can_be_asked_for(scene: Scene, console: Console, subtests: pytest.Subtests) -> None:

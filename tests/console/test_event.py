@@ -21,6 +21,7 @@ from doorstep.console import attempts
 from doorstep.console.attempts import curl_command
 from doorstep.encryption import new_secret_key
 from doorstep.model.action import ActionKind
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import CircuitRules, CircuitState, RetryPolicy
 from doorstep.model.org import Role
@@ -69,7 +70,7 @@ async def test_a_failed_event_shows_each_attempt_with_its_request_and_its_respon
 ) -> None:
     delivery = await a_dead_one(scene)
     shown = await page_of(console, delivery)
-    event = (await scene.doorstep.event(DEFAULT_ORG, delivery.event_id)).event
+    event = (await scene.doorstep.components.reader.event(DEFAULT_ORG, delivery.event_id)).event
     for words in (
         "order.paid failed",
         str(delivery.event_id),
@@ -108,7 +109,13 @@ async def test_an_attempt_has_a_page_of_its_own_with_everything_in_full(scene: S
     assert [(await console.get(f"{base}/{wrong}")).status for wrong in ("2", "0", "first")] == [404, 404, 404]
 
 
-async def test_of_a_try_that_was_not_worth_making_no_request_is_shown(scene: Scene, console: Console) -> None:
+async def test_of_a_try_that_was_not_worth_making_no_request_is_shown(
+    scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def expire(*_: object) -> Moved:
+        return Moved()
+
+    monkeypatch.setattr(scene.doorstep.components.store, "expire", expire)  # so that a worker claims it first
     await scene.endpoint(name="shop")
     now = scene.clock.now()
     receipt = await scene.send(deliver_at=now + 100 * SECOND, expires_at=now + 200 * SECOND)
@@ -253,11 +260,14 @@ async def test_a_pause_of_the_past_stays_in_the_picture(scene: Scene, console: C
     await scene.until_state(receipt, DeliveryState.DELIVERED)
     shown = await console.get(f"/console/events/{receipt.event_id}")
     assert "Held: the endpoint was paused (tea): 1" in shown.source
+    assert re.search(
+        r"in progress claimed by \S+ attempt 1 Held: the endpoint was paused \(tea\), for 1 min", shown.text
+    )
 
 
 async def test_an_open_circuit_is_the_reason_for_waiting(scene: Scene, console: Console) -> None:
     scene.receiver.says(503)
-    rules = CircuitRules(failures_max=1, open_seconds=300)
+    rules = CircuitRules(failures_max=1, probe_seconds_min=300, open_seconds=300)
     endpoint = await scene.endpoint(name="shop", policy=RetryPolicy((5.0,)), circuit=rules)
     delivery = await scene.until_tried(await scene.send())
 
@@ -326,7 +336,7 @@ async def test_a_waiting_delivery_is_retried_at_once(scene: Scene, console: Cons
     scene.receiver.says(200)
     await page_of(console, delivery)
     shown = await console.post(f"/console/deliveries/{delivery.delivery_id}/retry", back=place(delivery))
-    assert (shown.path, shown.said) == (place(delivery), "The delivery will be retried.")
+    assert shown.path == place(delivery) and shown.said in ("Retrying…", "Retry succeeded.")
     await scene.until_state(delivery, DeliveryState.DELIVERED)
 
 
@@ -382,7 +392,7 @@ async def test_the_log_of_a_deleted_event_can_still_be_read(scene: Scene, consol
     assert not any(f">{act}<" in shown.source for act in ACTS)
     assert (await console.get(f"/console/deliveries/{delivery.delivery_id}")).status == 200
     assert (await console.get(f"/console/deliveries/{delivery.delivery_id}/attempts/1")).status == 200
-    found = await console.get(f"/console/events/find?id={delivery.event_id}")
+    found = await console.get(f"/console/search?q={delivery.event_id}")
     assert found.path == place(delivery)
 
 
@@ -408,6 +418,19 @@ async def test_an_event_that_no_endpoint_takes_is_acknowledged(scene: Scene, con
     assert shown.said == "The event was acknowledged."
     assert "order.paid delivered" in shown.text
     assert "Acknowledge" not in re.sub("acknowledged", "", shown.text)
+
+
+async def test_an_event_in_the_inbox_shows_who_holds_it_until_when(scene: Scene, console: Console) -> None:
+    sent = await scene.send()
+    path, inbox = f"/console/events/{sent.event_id}", scene.doorstep.components.inbox
+    assert "It stays in the inbox until it is acknowledged." in (await console.get(path)).text
+    await inbox.lease(DEFAULT_ORG, "worker-7", 1, 300)
+    held = (await console.get(path)).text
+    assert re.search(r"Leased by worker-7 from the inbox; the lease ends in \d.* Leased 1 time so far\.", held)
+    await inbox.nack(DEFAULT_ORG, sent.event_id, "worker-7", 1, 300)
+    assert "It is in the inbox, and can be leased in " in (await console.get(path)).text
+    await inbox.acknowledge(DEFAULT_ORG, sent.event_id, "worker-7")
+    assert "A consumer of the inbox acknowledged it." in (await console.get(path)).text
 
 
 async def test_all_deliveries_of_an_event_are_cancelled_or_retried_together(scene: Scene, console: Console) -> None:

@@ -55,7 +55,7 @@ async def test_an_event_is_found_by_the_id_of_its_delivery(scene: Scene, look: L
     scene.receiver.says(400)
     delivery = await failed(scene)
     page = await look("/console/events")
-    await page.get_by_label("Find an event or a delivery by its id").fill(f" {delivery.delivery_id} ")
+    await page.get_by_role("searchbox").fill(f" {delivery.delivery_id} ")
     await page.keyboard.press("Enter")
     await expect(page.locator(f"#delivery-{delivery.delivery_id}")).to_be_in_viewport()
 
@@ -240,7 +240,7 @@ async def test_an_act_is_asked_for_in_a_dialog_and_is_in_the_trail_with_its_reas
     await question.get_by_label("Reason").fill("settled by phone")
     assert (await scene.delivery(delivery)).state is DeliveryState.DEAD
     await question.get_by_role("button", name="Mark as resolved").click()
-    await expect(page.get_by_text("The delivery was resolved.")).to_be_visible()
+    await expect(page.get_by_text("Marked as resolved.")).to_be_visible()
     await expect(page.get_by_role("region", name="Audit log")).to_contain_text("settled by phone")
     assert (await scene.delivery(delivery)).state is DeliveryState.RESOLVED
 
@@ -250,7 +250,7 @@ async def test_r_retries_a_delivery(scene: Scene, look: Look) -> None:
     delivery = await failed(scene)
     page = await look(place(delivery))
     await page.keyboard.press("r")
-    await expect(page.get_by_text("The delivery will be retried.")).to_be_visible()
+    await expect(page.get_by_text("Retrying…")).to_be_visible()
     scene.leap(10)
     await scene.until_state(delivery, DeliveryState.DELIVERED)
 

@@ -118,7 +118,7 @@ async def test_the_keys_lead_to_every_screen_of_the_menu_and_help_lists_them(hou
     await tab.keyboard.press("Escape")
     await tab.goto("/console/retry-queue")
     await tab.keyboard.press("/")
-    await expect(tab.get_by_label("Event type")).to_be_focused()
+    await expect(tab.get_by_label("Event type", exact=True)).to_be_focused()
 
 
 async def test_the_first_tab_offers_to_skip_the_menu(house: House, look_around: Look) -> None:

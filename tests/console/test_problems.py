@@ -71,7 +71,7 @@ async def test_a_form_that_failed_leads_back_to_its_page_and_not_to_a_page_that_
     console: Console, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await console.get("/console/retry-queue")
-    monkeypatch.setattr(scene.doorstep.components.deliveries, "act_on", _away)
+    monkeypatch.setattr(scene.doorstep.components.reader, "delivery", _away)
     path = "/console/retry-queue/0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b/retry"
     shown = await console.post(path, back="/console/retry-queue?status=pending")
     assert shown.status == 503
@@ -85,3 +85,15 @@ async def test_a_form_that_was_sent_with_the_store_away_does_not_lead_to_a_page_
     shown = await console.post("/console/bulk/0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b/pause")
     assert shown.status == 503
     assert "Try again" not in shown.text
+
+
+async def test_a_page_that_does_not_exist_is_a_page_with_the_menu_and_not_an_answer_of_the_api(
+    api: Api, console: Console, subtests: pytest.Subtests
+) -> None:
+    for path in ("/console/nothing", "/console/events/", "/console/a/b/c"):
+        with subtests.test(path=path):
+            shown = await console.get(path)
+            assert (shown.status, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+            assert "Not found" in shown.text and 'href="/console/retry-queue"' in shown.source
+    assert (await console.post("/console/nothing")).status == 404
+    assert (await Console(api.url).get("/console/nothing")).path.startswith("/console/sign-in")

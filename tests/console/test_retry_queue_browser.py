@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import expect
 
@@ -28,7 +30,7 @@ async def test_retry_now_delivers_and_the_row_leaves_the_queue(scene: Scene, loo
     await expect(row).to_contain_text("0 / 3")
     scene.receiver.says(200)
     await row.get_by_role("button", name="Retry now").click()
-    await expect(page.locator("#told")).to_have_text("The delivery is retried now.")
+    await expect(page.locator("#told")).to_have_text("Retry succeeded. Event removed from the queue.")
     await expect(page.get_by_text("No deliveries wait for a retry.")).to_be_visible()
     assert await state_of(scene, delivery) is DeliveryState.DELIVERED
 
@@ -37,6 +39,7 @@ async def test_a_retry_that_fails_counts_up_and_gets_a_new_time(scene: Scene, lo
     (delivery,) = await failing(scene, 1)
     page = await look(QUEUE)
     await page.locator(f"#row-{delivery.delivery_id}").get_by_role("button", name="Retry now").click()
+    await expect(page.locator("#told")).to_have_text(re.compile(r"^Retry failed: .*503.*Next retry at .*:\d\d\.$"))
     await expect(page.locator(f"#row-{delivery.delivery_id}")).to_contain_text("1 / 3")
 
 
@@ -45,11 +48,11 @@ async def test_skip_asks_first_and_makes_a_dead_letter(scene: Scene, look: Look)
     page = await look(QUEUE)
     await page.locator(f"#row-{delivery.delivery_id}").get_by_role("link", name="Skip").click()
     question = page.get_by_role("dialog")
-    await expect(question).to_contain_text("Skip 1 delivery?")
+    await expect(question).to_contain_text("Skip the retry and move it to the dead letters?")
     assert await state_of(scene, delivery) is DeliveryState.PENDING
     await question.get_by_label("Reason").fill("the order was cancelled by phone")
     await question.get_by_role("button", name="Skip 1").click()
-    await expect(page.get_by_text("The delivery was skipped.")).to_be_visible()
+    await expect(page.get_by_text("Moved to dead letters.")).to_be_visible()
     assert await state_of(scene, delivery) is DeliveryState.DEAD
     (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "skip", None, 10)).items
     assert "the order was cancelled by phone" in str(line)
@@ -97,14 +100,14 @@ async def test_a_refresh_keeps_ticks_typed_text_and_focus(scene: Scene, look: Lo
     page = await look(QUEUE)
     tick = page.locator(f"#tick-{deliveries[1].delivery_id}")
     await tick.click()
-    await page.get_by_label("Event type").fill("order")
+    await page.get_by_label("Event type", exact=True).fill("order")
     await failing(scene, 1, "other-erp")
     await refreshed(page)
     await expect(page.locator("#live tbody tr")).to_have_count(4)
     await expect(tick).to_be_checked()
     await expect(page.locator("input[data-row]:checked")).to_have_count(1)
-    await expect(page.get_by_label("Event type")).to_have_value("order")
-    await expect(page.get_by_label("Event type")).to_be_focused()
+    await expect(page.get_by_label("Event type", exact=True)).to_have_value("order")
+    await expect(page.get_by_label("Event type", exact=True)).to_be_focused()
 
 
 async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
@@ -117,7 +120,7 @@ async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
     await page.keyboard.press("Escape")
     await expect(page.locator("[data-selection]")).to_be_hidden()
     await page.keyboard.press("/")
-    await expect(page.get_by_label("Event type")).to_be_focused()
+    await expect(page.get_by_label("Event type", exact=True)).to_be_focused()
     await page.keyboard.press("Tab")
     await page.locator(f"#row-{deliveries[0].delivery_id}").focus()
     await page.keyboard.press("?")

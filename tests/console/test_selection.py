@@ -34,7 +34,7 @@ def fields(**values: object) -> Fields:
 def hidden(shown: Shown) -> dict[str, object]:
     """The hidden fields that a browser submits with the form around a list, or with the form of a question."""
     found = elements(shown.source)
-    form = next(one.form for one in found if one.tag == "form" and one.form > 1 and not _is_filter(one.attributes))
+    form = next(one.form for one in found if one.tag == "form" and not _is_other(one.attributes))
     return {
         one.attributes["name"]: html.unescape(one.attributes["value"])
         for one in found
@@ -42,8 +42,9 @@ def hidden(shown: Shown) -> dict[str, object]:
     }
 
 
-def _is_filter(attributes: dict[str, str]) -> bool:
-    return "data-filter" in attributes
+def _is_other(attributes: dict[str, str]) -> bool:
+    """Whether this is a form of every page, or the filter of a list."""
+    return attributes.get("action") in ("/console/search", "/console/sign-out") or "data-filter" in attributes
 
 
 async def bulks(scene: Scene) -> list[Bulk]:

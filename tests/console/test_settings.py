@@ -91,8 +91,8 @@ async def test_a_key_may_have_an_end_of_its_own(scene: Scene, api: Api, console:
 
 WRONG_KEYS = [
     ({"name": ""}, "must be 1 to 200 characters"),
-    ({"role": "king"}, "must be one of admin, operator, viewer, publisher"),
-    ({"role": ""}, "must be one of admin, operator, viewer, publisher"),
+    ({"role": "king"}, "must be one of admin, operator, viewer, publisher, consumer"),
+    ({"role": ""}, "must be one of admin, operator, viewer, publisher, consumer"),
     ({"expiry": "later"}, "must be one of never, 30d, 90d, 365d"),
     ({"expires_at": "2001-01-01T00:00"}, "must be in the future"),
 ]
@@ -233,3 +233,19 @@ async def test_about_tells_version_store_and_where_it_is(scene: Scene, console: 
     assert scene.doorstep.components.worker_name in shown.text
     for link in ("/docs", "/openapi.json", "/metrics", "/healthz", "/readyz"):
         assert f'href="{link}"' in shown.source
+
+
+async def test_an_organization_is_renamed_and_deleted_after_a_question(scene: Scene, console: Console) -> None:
+    admin = (await keys(scene))["test"]
+    org, _, key = await scene.doorstep.components.keys.create_org("other", admin)
+    place = f"/console/settings/organizations/{org.org_id}"
+    assert 'value="other"' in (await console.get(f"{place}/rename")).source
+    assert "better" in (await console.post(f"{place}/rename", name="better")).text
+    assert "Delete better?" in (await console.get(f"{place}/delete")).text
+    assert (await console.post(f"{place}/delete")).asks_why
+    shown = await console.post(f"{place}/delete", reason="a customer left")
+    assert shown.said == "The organization was deleted."
+    assert await scene.doorstep.components.keys.authenticate(key) is None
+    (entry, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "org.delete", None, 10)).items
+    assert entry.reason == "a customer left"
+    assert f"/{DEFAULT_ORG}/delete" not in shown.source, "the default organization stays"

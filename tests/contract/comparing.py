@@ -15,7 +15,7 @@ from doorstep.model.attempt import Attempt
 from doorstep.model.claim import Claim, Lane, Moved, Settled, StatusChange
 from doorstep.model.delivery import Delivery, DeliveryPayload
 from doorstep.model.endpoint import Circuit
-from doorstep.model.event import EventView
+from doorstep.model.event import EventView, Receipt
 from doorstep.model.listing import AuditFilter, CircuitHistory, DeliveryAttempts, DeliveryHistory, EventDeliveries, Orgs
 from doorstep.model.record import Record
 from doorstep.model.rollup import Span
@@ -31,6 +31,9 @@ def shown(answer: Any) -> Any:
     match answer:
         case [Claim(), *_]:
             return sorted(map(_claim, answer)), _picked_up(answer)
+        case [Receipt(), *_]:
+            claims = [claim for receipt in answer for claim in receipt.claims]
+            return [replace(receipt, claims=()) for receipt in answer], sorted(map(_claim, claims)), _picked_up(claims)
         case [Lane(), *_]:
             return sorted(answer, key=lambda lane: (lane.due_at, lane.endpoint_id))
         case [StatusChange(), *_]:

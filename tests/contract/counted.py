@@ -9,6 +9,7 @@ from typing import Any
 from doorstep.model.claim import Moved, Settled, StatusChange
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus, Receipt, Verdict
+from doorstep.model.inbox import InboxAnswered
 from doorstep.model.rollup import Figures
 
 
@@ -32,8 +33,8 @@ class Counted:
                 if any(move.new_state is DeliveryState.CANCELLED for move in answer.moves):
                     ended = sum(change.new_status is EventStatus.FAILED for change in answer.changes)
                     self._seen.update(perhaps_called_off=ended)
-            case StatusChange():
-                self._add_changes([answer])
+            case InboxAnswered():
+                self._add_changes(answer.changes)
             case tuple():
                 for one in answer:
                     self.add(one)

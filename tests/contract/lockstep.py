@@ -11,9 +11,9 @@ similar reason, claims and deliveries are chosen by age and not from bundles: an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -23,22 +23,27 @@ from doorstep.clock import DAY, SECOND, Instant
 from doorstep.errors import DoorstepError
 from doorstep.model.action import Action, ActionKind, AuditEntry
 from doorstep.model.batch import BatchFilter
-from doorstep.model.claim import Claim, Quota, Settlement
+from doorstep.model.claim import Claim, Lease, Quota, Settlement
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
 from doorstep.model.event import EventStatus, Submission
+from doorstep.model.inbox import InboxAnswer
 from doorstep.model.listing import (
+    AttemptFilter,
     AuditFilter,
     CauseGroups,
     DeadLetterFilter,
+    DeliveryFilter,
     EndpointFilter,
+    EventBodies,
     EventFilter,
     InboxFilter,
     PagedQuery,
     RetryQueueFilter,
+    ShortIds,
     UnhealthyEndpoints,
 )
-from doorstep.model.record import earliest_id
+from doorstep.model.record import earliest_id, short_id_ranges
 from doorstep.model.rollup import HOUR, Span
 from doorstep.stores.store import Retention, Store
 from tests.contract.comparing import differences, dump, rows_by_state, shown
@@ -116,11 +121,14 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     def wait(self, span: Instant) -> None:
         self.now += span
 
-    def accept(self, events: list[Any], org: int) -> None:
-        self.take_in([self._submission(self.orgs[org].org_id, *event) for event in events])
+    def accept(self, events: list[Any], org: int, lease: Instant | None) -> None:
+        submissions = [self._submission(self.orgs[org].org_id, *event) for event in events]
+        self.take_in(submissions, None if lease is None else Lease(self.now + lease, "acceptor"))
 
-    def take_in(self, submissions: list[Submission]) -> None:
-        self.both(lambda side: self._accept(side, submissions))
+    def take_in(self, submissions: list[Submission], lease: Lease | None = None) -> None:
+        receipts = self.both(lambda side: self._accept(side, submissions, lease=lease))
+        if not isinstance(receipts, Exception):
+            self._know(claim for receipt in receipts for claim in receipt.claims)
         named = ((one.event.org_id, one.event.event_id) for one in submissions)
         self._events += [event for event in named if event not in self._events]
         self._deliveries += [owed.delivery_id for one in submissions for owed in one.deliveries]
@@ -130,9 +138,16 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self.both(lambda side: self._accept(side, submissions, behind=1))
 
     def claim(self, quotas: list[Any], lease: Instant, worker: str, forced_max: int, unserved: list[int]) -> None:
-        wanted = [Quota(self.endpoints[n].endpoint_id, *limits) for n, *limits in quotas]
+        wanted = [self._quota(*quota) for quota in quotas]
         left, until = [self.endpoints[n].endpoint_id for n in unserved], self.now + lease
         self._claim(lambda store: store.claim(wanted, self.now, until, worker, forced_max, left))
+
+    def _quota(
+        self, n: int, count: int, concurrency: int | None, rate: float | None, which: str | None, ago: Instant
+    ) -> Quota:
+        chosen = {} if which is None else {which.replace(" ", "_"): self.now - ago}
+        limits = {"concurrency_max": concurrency, "rate_per_second": rate}
+        return Quota(self.endpoints[n].endpoint_id, count, **limits, **chosen)  # type: ignore[arg-type]
 
     def claim_all(self) -> None:
         wanted = [Quota(endpoint.endpoint_id, 100) for endpoint in self.endpoints]
@@ -207,10 +222,19 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         event_id = next((event_id for _, event_id in _picked([*self.posted, *self._events], [pick])), self._new_id())
         self.both(lambda side: side.store.delete_event(self.orgs[org].org_id, event_id, "ops", self.now))
 
-    def acknowledge(self, pick: int, org: int) -> None:
-        """Acknowledge any event. Most have deliveries or belong to the other organization, so the store refuses."""
-        event_id = next((event_id for _, event_id in _picked([*self.posted, *self._events], [pick])), self._new_id())
-        self.both(lambda side: side.store.acknowledge(self.orgs[org].org_id, event_id, self.now))
+    def lease_inbox(self, types: list[str], org: int, limit: int, lease: Instant, user: str | None) -> None:
+        org_id, until = self.orgs[org].org_id, self.now + lease
+        self.both(lambda side: side.store.lease_inbox(org_id, types, limit, "consumer", self.now, until, user))
+
+    def answer_inbox(
+        self, picks: list[int], org: int, token: int | None, delay: Instant | None, user: str | None
+    ) -> None:
+        """Acknowledge or give back any events. Many have deliveries or belong to the other organization, so the store
+        refuses."""
+        events = [event_id for _, event_id in _picked([*self.posted, *self._events], picks)]
+        visible_at = None if delay is None else self.now + delay
+        answers = [InboxAnswer(one, token, visible_at, user) for one in dict.fromkeys([*events, self._new_id()])]
+        self.both(lambda side: side.store.answer_inbox(self.orgs[org].org_id, answers, "consumer", self.now))
 
     # -- retention -----------------------------------------------------------------------------------------
 
@@ -223,7 +247,10 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
 
     def clean(self, age: Instant, limit: int, inbox_age: Instant, audit_age: Instant) -> None:
         retention = Retention(
-            settled_before=self.now - age, inbox_before=self.now - inbox_age, audit_before=self.now - audit_age
+            settled_before=self.now - age,
+            dead_before=self.now - DAY - age,
+            inbox_before=self.now - inbox_age,
+            audit_before=self.now - audit_age,
         )
         self.both(lambda side: side.store.clean(retention, self.now, limit))
 
@@ -257,11 +284,25 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
 
     # -- lists ---------------------------------------------------------------------------------------------
 
-    def list_events(self, wanted: EventFilter, org: int, limit: int) -> None:
+    def list_events(self, wanted: EventFilter, endpoint: int | None, org: int, limit: int) -> None:
+        wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
         self._list(org, wanted, limit)
+        self._list(org, EventBodies(filter=wanted), limit)
 
-    def inbox(self, status: EventStatus, org: int, limit: int) -> None:
-        self._list(org, InboxFilter(status=status), limit)
+    def short_ids(self, kind: Literal["event", "delivery"], pick: int, org: int, limit: int) -> None:
+        ids = [event_id for _, event_id in self._events] if kind == "event" else self._deliveries
+        tail = next((found.int & 0xFFFF_FFFF for found in _picked(ids, [pick])), 0)
+        query = ShortIds(kind=kind, tail=tail, ranges=short_id_ranges(tail, self.now, 3), limit=limit)
+        self.both(lambda side: side.store.find(self.orgs[org].org_id, query))
+
+    def list_deliveries(self, wanted: DeliveryFilter, endpoint: int | None, org: int, limit: int) -> None:
+        self._list(org, replace(wanted, endpoint_id=self._endpoint_id(endpoint)), limit)
+
+    def list_attempts(self, wanted: AttemptFilter, endpoint: int | None, org: int, limit: int) -> None:
+        self._list(org, replace(wanted, endpoint_id=self._endpoint_id(endpoint)), limit)
+
+    def inbox(self, status: EventStatus, user: str | None, org: int, limit: int) -> None:
+        self._list(org, InboxFilter(status=status, user_id=user), limit)
 
     def retry_queue(self, wanted: RetryQueueFilter, endpoint: int | None, org: int, limit: int) -> None:
         wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
@@ -284,7 +325,8 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     def list_audit(self, actor: str | None, action: str | None, picks: list[int], org: int, limit: int) -> None:
         """List all audit entries, or those about some deliveries and an endpoint."""
         about = [*_picked(self._deliveries, picks), *(one.endpoint_id for one in self.endpoints[: len(picks)][-1:])]
-        self._list(org, AuditFilter(actor=actor, action=action, about=tuple(about)), limit)
+        actors = () if actor is None else (actor,)
+        self._list(org, AuditFilter(actors=actors, action=action, about=tuple(about)), limit)
 
     def _list(self, org: int, query: PagedQuery[Any], limit: int) -> list[tuple[Any, ...]]:
         """Read every page of a list, each side with its own cursors, and compare its length too."""
@@ -319,10 +361,14 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
 
     # -- arguments -----------------------------------------------------------------------------------------
 
-    def _accept(self, side: Side, submissions: list[Submission], behind: int = 0) -> Awaitable[Any]:
+    def _accept(
+        self, side: Side, submissions: list[Submission], behind: int = 0, lease: Lease | None = None
+    ) -> Awaitable[Any]:
         async def accept() -> Any:
             version = await routing_version(side.store)
-            return await side.store.accept(submissions, version - behind, self.now)
+            receipts = await side.store.accept(submissions, version - behind, self.now, lease)
+            side.remember([claim for receipt in receipts for claim in receipt.claims])
+            return receipts
 
         return accept()
 
@@ -342,21 +388,26 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         ordering_key: str | None,
         delay: Instant | None,
         batch: bool,
+        claimable: bool,
+        user_id: str | None,
     ) -> Submission:
         event = an_event(
             org_id,
             event_id=self.new_event_id(),
             event_type="order.paid" if other_body else "user.created",
             payload=b"%d" % other_body,
+            correlation_id=f"request-{1 + other_body}",
             created_at=self.now,
             expires_at=None if expires is None else self.now + expires,
             ordering_key=ordering_key,
             deliver_at=None if delay is None else self.now + delay,
+            user_id=user_id,
         )
         own = [endpoint.endpoint_id for endpoint in self.endpoints if endpoint.org_id == org_id]
         due = [(own[n], self.now + span, retries) for n, span, retries in owed if n < len(own)]
-        deliveries = (NewDelivery(self._new_id(), *one, batch=batch and one is due[0]) for one in due)
-        return Submission(event, tuple(deliveries), key, event.payload)
+        deliveries = (NewDelivery(self._new_id(), *one, batch and one is due[0], claimable) for one in due)
+        search_keys = (1, -2) if batch else (1,) if other_body else ()
+        return Submission(event, tuple(deliveries), key, event.payload, search_keys)
 
     def new_event_id(self) -> UUID:
         return UUID(int=earliest_id(self.now).int | self._new_id().int & 2**64 - 1)
@@ -368,15 +419,22 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         async def claim(side: Side) -> list[Claim]:
             return side.remember(await take(side.store))
 
-        claimed = ((claim.delivery_id, claim.token) for claim in self.both(claim))
-        self._handles += [handle for handle in claimed if handle not in self._handles]
+        self._know(self.both(claim))
+
+    def _know(self, claims: Iterable[Claim]) -> None:
+        handles = ((claim.delivery_id, claim.token) for claim in claims)
+        self._handles += [handle for handle in handles if handle not in self._handles]
 
     def _settlement(self, claim: Claim, end: str, span: Instant, retries_max: int) -> Settlement:
         if end == "delivered":
             return Settlement.delivered(claim, success(self.now))
         if end == "dead":
             return Settlement.dead(claim, refusal(self.now))
-        return Settlement.retry(claim, failure(self.now), self.now + span, retries_max)
+        if end == "held":
+            return Settlement.held(claim, failure(self.now), retries_max)
+        if end == "restored" and claim.was_due_at is not None:
+            return Settlement.restored(claim, failure(self.now), max(self.now, claim.was_due_at))
+        return Settlement.retry(claim, failure(self.now), self.now + span, retries_max, end == "on recovery")
 
     def _await(self, work: Awaitable[Any]) -> Any:
         return self._loop.run_until_complete(work)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from doorstep.clock import DAY, SECOND, Instant
 from doorstep.model.action import Action, ActionKind, ActionResult
 from doorstep.model.attempt import Outcome
-from doorstep.model.claim import Claim, Quota, Settled, Settlement
+from doorstep.model.claim import Claim, Lease, Quota, Settled, Settlement
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventStatus, EventView, Receipt, Submission
@@ -54,8 +54,8 @@ class Scene:
 
     # -- the path ------------------------------------------------------------------------------------------
 
-    async def submit(self, *submissions: Submission) -> list[Receipt]:
-        return await self.store.accept(submissions, await routing_version(self.store), self.now)
+    async def submit(self, *submissions: Submission, lease: Lease | None = None) -> list[Receipt]:
+        return await self.store.accept(submissions, await routing_version(self.store), self.now, lease)
 
     async def accept(self, count: int = 1, endpoints: Sequence[Endpoint] = (), **fields: object) -> list[Submission]:
         """Accept `count` events with one delivery to each of the endpoints, by default to the scene's own."""

@@ -22,13 +22,14 @@ SPANS = st.sampled_from([0, 1, SECOND, 30 * SECOND, 60 * SECOND])
 WAITS = st.sampled_from([1, SECOND, 30 * SECOND, 60 * SECOND, 3600 * SECOND, DAY])
 LIMITS = st.integers(1, 4)
 ENDPOINTS = st.integers(0, 2)
-ENDS = st.sampled_from(["delivered", "retry", "dead"])
+ENDS = st.sampled_from(["delivered", "retry", "retry", "on recovery", "restored", "held", "dead"])
 ORGS = st.sampled_from([0, 0, 0, 1])
 RETRIES = st.integers(0, 3)
 LEASES = st.sampled_from([SECOND, 30 * SECOND])
 PICKS = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 """How far to go back in a list of existing things; 0 is the newest."""
 
+OWNERS = st.sampled_from([None, None, "ada", "ben"])
 OWED = st.tuples(ENDPOINTS, SPANS, RETRIES)
 """Endpoint, time until due, retries allowed."""
 EVENTS = st.tuples(
@@ -39,9 +40,11 @@ EVENTS = st.tuples(
     st.sampled_from([None, None, "a", "b"]),
     st.sampled_from([None, None, SECOND, 60 * SECOND]),
     st.booleans(),
+    st.booleans(),
+    OWNERS,
 )
-"""An event's deliveries, idempotency key, which of two bodies, time until it expires, ordering key, delay, and whether
-the first delivery is a batch."""
+"""An event's deliveries, idempotency key, which of two bodies, time until it expires, ordering key, delay, whether the
+first delivery is a batch, whether the deliveries may be claimed at once, and its user."""
 POSTINGS = st.builds(
     OutboxOptions,
     correlation_id=st.sampled_from(["", "request-7"]),
@@ -49,15 +52,21 @@ POSTINGS = st.builds(
     expires_at=st.sampled_from([None, None, NOW + DAY]),
     metadata=st.sampled_from([None, ' {"a": "\\u0000 é"} ']),
     ordering_key=st.sampled_from([None, None, "a"]),
+    user_id=OWNERS,
 )
 QUOTAS = st.lists(
     st.tuples(
-        ENDPOINTS, st.integers(0, 4), st.sampled_from([None, None, 1, 2]), st.sampled_from([None, None, 0.5, 20.0])
+        ENDPOINTS,
+        st.integers(0, 4),
+        st.sampled_from([None, None, 1, 2]),
+        st.sampled_from([None, None, 0.5, 20.0]),
+        st.sampled_from([None, None, "due after", "due until", "attempted before"]),
+        SPANS,
     ),
     max_size=3,
     unique_by=lambda quota: quota[0],
 )
-"""Endpoint, count, concurrency, rate."""
+"""Endpoint, count, concurrency, rate, which deliveries, and how long ago."""
 
 
 _LIST: dict[str, st.SearchStrategy[Any]] = {"org": ORGS, "limit": wanted.LIMITS}
@@ -72,7 +81,7 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, Verb] = {
     "wait": Verb(4, {"span": WAITS}),
-    "accept": Verb(6, {"events": st.lists(EVENTS, min_size=1, max_size=4), "org": ORGS}),
+    "accept": Verb(6, {"events": st.lists(EVENTS, min_size=1, max_size=4), "org": ORGS, "lease": st.none() | LEASES}),
     "accept_from_old_endpoints": Verb(1, {"events": st.lists(EVENTS, max_size=2)}),
     "claim": Verb(
         5,
@@ -120,7 +129,26 @@ VERBS: dict[str, Verb] = {
         2, {"pick": st.integers(0, 9), "org": ORGS, "payload": st.sampled_from([b"", b"edited", b"\x00\xff"])}
     ),
     "delete_event": Verb(2, {"pick": st.integers(0, 9), "org": ORGS}),
-    "acknowledge": Verb(2, {"pick": st.integers(0, 9), "org": ORGS}),
+    "lease_inbox": Verb(
+        3,
+        {
+            "types": st.sampled_from([[], [], ["order.paid"], ["user.created", "none", "order.paid"]]),
+            "org": ORGS,
+            "limit": LIMITS,
+            "lease": LEASES,
+            "user": OWNERS,
+        },
+    ),
+    "answer_inbox": Verb(
+        3,
+        {
+            "picks": PICKS,
+            "org": ORGS,
+            "token": st.sampled_from([None, None, 1, 2]),
+            "delay": st.sampled_from([None, None, 0, SECOND]),
+            "user": OWNERS,
+        },
+    ),
     "archive": Verb(1, {"age": SPANS, "limit": LIMITS}),
     "expire": Verb(2, {"since": SPANS, "limit": LIMITS}),
     "clean": Verb(1, {"age": SPANS, "limit": LIMITS, "inbox_age": SPANS, "audit_age": SPANS}),
@@ -133,8 +161,11 @@ VERBS: dict[str, Verb] = {
     "read_outbox": Verb(1, {"limit": LIMITS}),
     "aggregate": Verb(2, {"minutes": SPANS, "hours": SPANS}),
     "figures": Verb(1, {"org": ORGS, "since": WAITS, "until": SPANS}),
-    "list_events": Verb(1, {"wanted": wanted.EVENT_FILTERS, **_LIST}),
-    "inbox": Verb(1, {"status": st.sampled_from([EventStatus.RECEIVED, EventStatus.FAILED]), **_LIST}),
+    "list_events": Verb(1, {"wanted": wanted.EVENT_FILTERS, "endpoint": st.none() | ENDPOINTS, **_LIST}),
+    "short_ids": Verb(1, {"kind": st.sampled_from(["event", "delivery"]), "pick": st.integers(0, 9), **_LIST}),
+    "inbox": Verb(1, {"status": st.sampled_from([EventStatus.RECEIVED, EventStatus.FAILED]), "user": OWNERS, **_LIST}),
+    "list_deliveries": Verb(1, {"wanted": wanted.DELIVERIES, "endpoint": st.none() | ENDPOINTS, **_LIST}),
+    "list_attempts": Verb(1, {"wanted": wanted.ATTEMPTS, "endpoint": st.none() | ENDPOINTS, **_LIST}),
     "retry_queue": Verb(1, {"wanted": wanted.QUEUES, "endpoint": st.none() | ENDPOINTS, **_LIST}),
     "dead_letters": Verb(
         1, {"wanted": wanted.LETTERS, "endpoint": st.none() | ENDPOINTS, "cause": st.integers(0, 5), **_LIST}

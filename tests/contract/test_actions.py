@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.errors import NotFound
@@ -13,10 +14,11 @@ from doorstep.model.attempt import Category, Code
 from doorstep.model.claim import Claim, Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import AuditFilter, DeliveryAttempts
+from doorstep.model.listing import AuditFilter, CauseGroups, DeliveryAttempts, DeliveryHistory
+from doorstep.model.org import ApiKey, Role
 from doorstep.stores.store import Store
 from tests.contract.scene import SOON, Scene
-from tests.support.builders import an_org, new_id
+from tests.support.builders import NOW, an_org, new_id, refusal
 from tests.support.shortcuts import put
 
 
@@ -90,6 +92,47 @@ async def test_skipping_makes_a_dead_letter_that_says_who_skipped_it(scene: Scen
     assert (delivery.category, delivery.code) == (Category.PERMANENT, Code.SKIPPED)
     assert delivery.reason == "skipped by ops: test data"
     assert await scene.claim() == []
+
+
+async def test_a_skip_keeps_the_error_of_the_last_attempt_and_its_cause(scene: Scene) -> None:
+    await scene.accept(3)
+    first, second, third = await scene.claim()
+    await scene.kill(first)
+    lasting = replace(refusal(scene.now), category=Category.TRANSIENT)
+    await scene.fail(second, third, outcome=lasting)
+    await scene.act(ActionKind.SKIP, second.delivery_id, reason="obsolete")
+    await scene.store.dead_letter_waiting(scene.endpoint.endpoint_id, Code.SKIPPED, "too old", scene.now, 10)
+    died, *skipped = [await scene.delivery(one.delivery_id) for one in (first, second, third)]
+    for one in skipped:
+        assert (one.state, one.settled_at) == (DeliveryState.DEAD, scene.now)
+        assert (one.category, one.code, one.reason) == (Category.TRANSIENT, lasting.code, lasting.reason)
+        assert one.cause == died.cause
+    (group,) = (await scene.store.page(scene.org_id, CauseGroups())).items
+    assert (group.cause, group.count.value, group.code) == (died.cause, 3, lasting.code)
+    history = await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=second.delivery_id))
+    assert history[-1].note == "skipped by ops: obsolete"
+
+
+async def test_a_history_names_the_key_that_acted_and_the_audit_log_its_prefix(scene: Scene) -> None:
+    key = ApiKey(
+        key_id=new_id(),
+        org_id=scene.org_id,
+        name="Lena",
+        role=Role.ADMIN,
+        prefix="dsk_lena",
+        digest=b"1",
+        created_at=NOW,
+    )
+    await put(scene.store, key)
+    (skipped, _), (cancelled, event_id) = [
+        (one.deliveries[0].delivery_id, one.event.event_id) for one in await scene.accept(2)
+    ]
+    await scene.act(ActionKind.SKIP, skipped, actor=key.prefix)
+    await scene.store.delete_event(scene.org_id, event_id, key.prefix, scene.now)
+    for delivery_id, note in ((skipped, "skipped by Lena"), (cancelled, "event deleted by Lena")):
+        history = await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=delivery_id))
+        assert history[-1].note == note
+    assert {entry.actor for entry in (await scene.store.page(scene.org_id, AuditFilter())).items} == {key.prefix}
 
 
 async def test_resolving_the_last_dead_letter_delivers_the_event(scene: Scene) -> None:

@@ -54,7 +54,7 @@ async def test_a_line_behind_five_thousand_others_is_on_the_first_page_of_what_i
     assert len(await all_of(scene.store.page, scene.org_id, AuditFilter(), limit=1_000)) == LATER + 1
     page = await scene.store.page(scene.org_id, AuditFilter(about=(wanted,)))
     assert (page.items, page.next) == ((line,), None)
-    filtered = await scene.store.page(scene.org_id, AuditFilter(actor="ops", action="x", about=(new_id(), wanted)))
+    filtered = await scene.store.page(scene.org_id, AuditFilter(actors=("ops",), action="x", about=(new_id(), wanted)))
     assert (filtered.items, filtered.next) == ((line,), None)
 
 
@@ -71,7 +71,8 @@ async def test_lines_about_several_things_come_page_by_page_in_their_order_and_e
             assert await all_of(scene.store.page, scene.org_id, query, limit=limit) == expected
         odd = [line for line in expected if line.actor == "a1"]
         assert (
-            await all_of(scene.store.page, scene.org_id, AuditFilter(actor="a1", about=tuple(wanted)), limit=2) == odd
+            await all_of(scene.store.page, scene.org_id, AuditFilter(actors=("a1",), about=tuple(wanted)), limit=2)
+            == odd
         )
 
 

@@ -14,6 +14,7 @@ from doorstep.model.action import ActionKind, AuditEntry
 from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryPayload, DeliveryState
 from doorstep.model.event import EventStatus, EventView
+from doorstep.model.inbox import InboxResult
 from doorstep.model.listing import (
     AuditFilter,
     CauseGroups,
@@ -29,7 +30,7 @@ from doorstep.stores.store import Retention, Store
 from tests.contract.places import SqlPlace
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_org, new_id
-from tests.support.shortcuts import put
+from tests.support.shortcuts import acknowledge, put
 
 SECRET = b'"' + b"the sender's own words " * 100 + b'"'
 
@@ -77,11 +78,11 @@ async def test_it_is_unknown_from_then_on_and_in_no_list(scene: Scene) -> None:
     store, org_id = scene.store, scene.org_id
     for call in (
         store.get(EventView, org_id, event_id),
-        store.acknowledge(org_id, event_id, scene.now),
         delete(scene, event_id),
     ):
         with pytest.raises(NotFound):
             await call
+    assert (await acknowledge(store, org_id, event_id, scene.now)).results == {event_id: InboxResult.NOT_FOUND}
     pages: list[Page[Any]] = [
         await store.page(org_id, EventFilter()),
         await store.page(org_id, EventFilter(status=EventStatus.FAILED)),
@@ -140,7 +141,7 @@ async def test_an_event_of_the_inbox_leaves_it_and_is_cleaned_away_in_time(scene
     made = a_submission(scene.org_id)
     await scene.submit(made)
     if acknowledged:
-        await scene.store.acknowledge(scene.org_id, made.event.event_id, scene.now)
+        await acknowledge(scene.store, scene.org_id, made.event.event_id, scene.now)
     assert await delete(scene, made.event.event_id) == Moved()
     assert (await scene.store.page(scene.org_id, InboxFilter(status=EventStatus.RECEIVED))).items == ()
     scene.wait(DAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from uuid import UUID
 
 import pytest
@@ -41,6 +42,21 @@ async def test_the_edited_payload_goes_out_at_every_later_attempt(scene: Scene, 
     await scene.fail(again)
     scene.wait(2 * LEASE)
     assert (await scene.claim_one()).payload == after
+
+
+@pytest.mark.parametrize("before", [SHORT, LONG])
+async def test_the_audit_log_tells_the_sizes_and_hashes_of_both_payloads(scene: Scene, before: bytes) -> None:
+    claim = await dead_letter(scene, before)
+    for old, new in ((before, BINARY), (BINARY, b"")):
+        await edit(scene, claim.delivery_id, new)
+        (entry, *_) = (await scene.store.page(scene.org_id, AuditFilter())).items
+        sizes, hashes = (len(old), len(new)), (sha256(old).hexdigest(), sha256(new).hexdigest())
+        assert entry.result == (
+            f"1 done, 0 refused; payload of delivery {claim.delivery_id} edited: "
+            f"{sizes[0]} bytes, SHA-256 {hashes[0]} to {sizes[1]} bytes, SHA-256 {hashes[1]}"
+        )
+        await scene.kill(await scene.claim_one())
+        scene.wait(1)
 
 
 async def test_the_event_keeps_what_was_accepted_and_its_other_deliveries_too(scene: Scene) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.action import AuditEntry
+from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState, RetryPolicy, SigningSecret
 from doorstep.model.listing import AuditFilter
 from doorstep.stores.store import Store
@@ -87,7 +88,7 @@ async def test_a_change_computed_from_an_old_version_is_refused_and_changes_noth
 
 async def test_an_endpoint_that_does_not_exist_can_only_be_created(scene: Scene) -> None:
     assert not await put(scene.store, an_endpoint(scene.org_id), 1)
-    assert [one.name for one in (await scene.store.routing()).endpoints] == ["shop"]
+    assert list((await scene.store.routing()).endpoints) == [scene.endpoint]
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -140,6 +141,44 @@ async def test_what_is_deleted_or_another_organizations_takes_up_no_room_for_end
 async def test_an_endpoint_can_be_changed_where_there_are_more_than_there_may_be(scene: Scene) -> None:
     await scene.add_endpoint()
     assert await put(scene.store, replace(scene.endpoint, name="second"), 1, limit=1)
+
+
+# -- names -------------------------------------------------------------------------------------------------
+
+
+async def test_of_concurrent_endpoints_with_one_name_one_is_made_and_the_others_are_told_which(
+    scene: Scene, other_store: Store
+) -> None:
+    made = [an_endpoint(scene.org_id, name="one name") for _ in range(6)]
+    stores = [scene.store, other_store] * 3
+    told = await asyncio.gather(
+        *(put(store, one, 0) for store, one in zip(stores, made, strict=True)), return_exceptions=True
+    )
+    (kept,) = (one for one, answer in zip(made, told, strict=True) if answer is True)
+    assert [type(answer) for answer in told if answer is not True] == [Conflict] * 5
+    assert all(str(kept.endpoint_id) in str(answer) for answer in told if answer is not True)
+
+
+async def test_an_endpoint_cannot_take_the_name_of_another(scene: Scene) -> None:
+    other = await scene.add_endpoint(name="taken")
+    with pytest.raises(Conflict, match=str(other.endpoint_id)):
+        await put(scene.store, replace(scene.endpoint, name="taken"), 1)
+    assert await put(scene.store, replace(scene.endpoint, event_types=("order.*",)), 1), "its own name is no obstacle"
+
+
+async def test_a_deleted_endpoint_and_another_organization_leave_their_names_free(scene: Scene) -> None:
+    other = an_org()
+    await put(scene.store, other)
+    await put(scene.store, an_endpoint(other.org_id, name="free"), 0)
+    for _ in range(2):
+        await scene.add_endpoint(name="free", state=EndpointState.DELETED)
+    assert await put(scene.store, an_endpoint(scene.org_id, name="free"), 0)
+
+
+async def test_channels_of_different_organizations_may_share_a_name(store: Store) -> None:
+    await put(store, replace(an_org(), org_id=OPERATIONS_ORG))
+    for _ in range(2):
+        assert await put(store, an_endpoint(OPERATIONS_ORG, name="on call"), 0)
 
 
 async def test_a_change_and_its_audit_line_are_kept_together(scene: Scene) -> None:

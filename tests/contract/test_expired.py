@@ -15,7 +15,7 @@ async def test_a_claim_is_expired_from_the_instant_its_lease_ends(scene: Scene) 
     scene.wait(LEASE - 1)
     assert await scene.store.expired(scene.now, 10) == []
     scene.wait(1)
-    assert await scene.store.expired(scene.now, 10) == [claim._replace(picked_up=False, payload=b"")]
+    assert await scene.store.expired(scene.now, 10) == [claim._replace(picked_up=False, payload=b"", was_due_at=None)]
 
 
 async def test_expired_claims_come_oldest_first_and_bounded(scene: Scene) -> None:

@@ -5,13 +5,24 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
+from doorstep.model.attempt import Code
 from doorstep.model.claim import Quota, Settlement
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import CauseGroups, Count, DeadLetterFilter, EventFilter, InboxFilter, RetryQueueFilter
+from doorstep.model.listing import (
+    AttemptFilter,
+    CauseGroups,
+    Count,
+    DeadLetterFilter,
+    DeliveryFilter,
+    EventFilter,
+    InboxFilter,
+    RetryQueueFilter,
+)
 from doorstep.stores.limits import EXAMINED_MAX, INBOX_BYTES_MAX
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
-from tests.support.builders import a_submission, failure, refusal
+from tests.support.builders import a_submission, failure, refusal, success
 
 COMMON, RARE = "user.created", "order.paid"
 
@@ -32,12 +43,17 @@ async def claim_many(scene: Scene, *, die: bool) -> None:
             await scene.settle(*(Settlement.retry(claim, failure(scene.now), later, 3) for claim in claims))
 
 
+async def deliver_all(scene: Scene) -> None:
+    while claims := await scene.claim(500):
+        await scene.settle(*(Settlement.delivered(claim, success(scene.now)) for claim in claims))
+
+
 async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -> None:
     """No call reads more than EXAMINED_MAX entries, so the first pages end before the match and are empty."""
     scene, store = sql_scene, sql_scene.store
     await accept_many(scene, 1, RARE)
     await accept_many(scene, EXAMINED_MAX + 500)
-    rare = EventFilter(event_type=RARE)
+    rare = EventFilter(event_type="order.*")
     assert [len(page) for page in await pages_of(store.page, scene.org_id, rare, limit=50)] == [0, 1]
     assert len(await all_of(store.page, scene.org_id, EventFilter(event_type=COMMON), limit=500)) == 2_500
     assert await store.count(scene.org_id, EventFilter(event_type=COMMON), 2_501) == Count(2_500, exact=True)
@@ -62,6 +78,39 @@ async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -
     assert await store.count_by_endpoint(scene.org_id, DeadLetterFilter(), 2_000) == {scene.endpoint.endpoint_id: 2_000}
     (group,) = await all_of(store.page, scene.org_id, CauseGroups(filter=DeadLetterFilter()), limit=50)
     assert group.count == Count(2_501, exact=True)
+
+
+async def test_every_filter_of_deliveries_and_attempts_finds_its_match_behind_thousands_of_others(
+    sql_scene: Scene,
+) -> None:
+    """Each filter has an index, so the first page has the match although all other entries come before it."""
+    scene, store = sql_scene, sql_scene.store
+    common, small = scene.endpoint, await scene.add_endpoint()
+    scene.endpoint = small
+    await scene.accept(1, event_type=RARE)
+    await scene.kill(*await scene.claim(1))
+    scene.endpoint = common
+    await accept_many(scene, EXAMINED_MAX + 500)
+    scene.wait(SECOND)
+    await deliver_all(scene)
+    dead = DeliveryState.DEAD
+    for deliveries in (
+        DeliveryFilter(endpoint_id=small.endpoint_id),
+        DeliveryFilter(endpoint_id=small.endpoint_id, state=dead),
+        DeliveryFilter(state=dead),
+        DeliveryFilter(event_type=RARE),
+        DeliveryFilter(code=Code.NOT_FOUND),
+    ):
+        assert [len(page) for page in await pages_of(store.page, scene.org_id, deliveries, limit=50)] == [1], deliveries
+    for attempts in (
+        AttemptFilter(endpoint_id=small.endpoint_id),
+        AttemptFilter(succeeded=False),
+        AttemptFilter(event_type=RARE),
+        AttemptFilter(code=Code.NOT_FOUND),
+    ):
+        assert [len(page) for page in await pages_of(store.page, scene.org_id, attempts, limit=50)] == [1], attempts
+    prefix = DeliveryFilter(event_type="order.*")
+    assert [len(page) for page in await pages_of(store.page, scene.org_id, prefix, limit=50)] == [0, 1]
 
 
 async def test_the_few_letters_of_one_endpoint_or_cause_are_found_at_once_among_those_of_others(

@@ -14,21 +14,28 @@ from uuid import UUID, uuid4
 import pytest
 
 from doorstep.clock import DAY
+from doorstep.model.action import AuditEntry, audit_entry
+from doorstep.model.attempt import Code
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import (
+    AttemptFilter,
     AuditFilter,
     CauseGroup,
     CauseGroups,
     Count,
     DeadLetterFilter,
+    DeliveryAttempts,
+    DeliveryFilter,
     EndpointFilter,
     EventFilter,
     InboxFilter,
     RetryQueueFilter,
 )
+from doorstep.model.record import earliest_id
 from doorstep.stores.store import Store
+from tests.contract.scene import SOON, Scene
 from tests.contract.shelf import Shelf, summary, two_shelves
 from tests.contract.wanted import all_of, pages_of
 from tests.support.builders import NOW, new_id
@@ -89,6 +96,84 @@ async def test_the_inbox_has_whole_events_oldest_first_and_knows_how_many(shelf:
     assert await all_of(shelf.store.page, shelf.org_id, InboxFilter(status=status), limit=LIMIT) == expected
     assert await shelf.store.count(shelf.org_id, InboxFilter(status=status)) == Count(len(expected), exact=True)
     assert await shelf.store.count(shelf.org_id, InboxFilter(status=status), 2) == Count(2, exact=False)
+
+
+# -- deliveries and attempts -------------------------------------------------------------------------------
+
+CODES = (None, Code.NOT_FOUND, "NEVER")
+
+
+def is_listed(one: Delivery, wanted: DeliveryFilter) -> bool:
+    old = one.state is DeliveryState.DEAD and (one.settled_at or 0) < wanted.archived_before
+    span = (wanted.created_from, wanted.created_before)
+    begin, end = (None if at is None else earliest_id(at).int for at in span)
+    return (
+        not one.deleted
+        and wanted.endpoint_id in (None, one.endpoint_id)
+        and wanted.state in (None, DeliveryState.ARCHIVED if old else one.state)
+        and wanted.code in (None, one.code)
+        and is_of(wanted.event_type, one.event_type)
+        and is_within((begin, end), one.delivery_id.int)
+    )
+
+
+async def test_deliveries_are_listed_by_endpoint_state_type_code_and_time_newest_first(shelf: Shelf) -> None:
+    deliveries = sorted(await shelf.all_deliveries(), key=lambda one: one.delivery_id, reverse=True)
+    assert {one.state for one in deliveries} == {*DeliveryState} - {DeliveryState.CANCELLED}
+    endpoints = (None, shelf.endpoints[1].endpoint_id)
+    half = middle_of([one.delivery_id.int for one in deliveries])
+    spans = ((None, None), (half, None), (None, half))
+    for endpoint_id, state, event_type, code, span, before in product(
+        endpoints, (None, *DeliveryState), TYPES[:3], CODES, spans, (0, NOW + DAY)
+    ):
+        wanted = DeliveryFilter(
+            endpoint_id=endpoint_id,
+            state=state,
+            archived_before=before,
+            event_type=event_type,
+            code=code,
+            created_from=span[0],
+            created_before=span[1],
+        )
+        expected = [one for one in deliveries if is_listed(one, wanted)]
+        assert await all_of(shelf.store.page, shelf.org_id, wanted, limit=17) == expected, wanted
+
+
+def middle_of(ids: list[int]) -> int:
+    """The time in the middle of these ids, whose first 48 bits are milliseconds."""
+    return (sorted(ids)[len(ids) // 2] >> 80) * 1000
+
+
+async def test_attempts_are_listed_by_endpoint_result_type_code_and_time_newest_first(shelf: Shelf) -> None:
+    deliveries = {one.delivery_id: one for one in await shelf.all_deliveries()}
+    found = await all_of(shelf.store.page, shelf.org_id, AttemptFilter(), limit=7)
+    logged = [
+        one for key in deliveries for one in await shelf.store.find(shelf.org_id, DeliveryAttempts(delivery_id=key))
+    ]
+    assert Counter((one.delivery_id, one.number) for one in found) == Counter(
+        (one.delivery_id, one.number) for one in logged
+    )
+    assert [one.started_at for one in found] == sorted((one.started_at for one in logged), reverse=True)
+    endpoints = (None, shelf.endpoints[1].endpoint_id, new_id())
+    for endpoint_id, succeeded, event_type, code, span in product(
+        endpoints, (None, True, False), TYPES[:3], CODES, SPANS[1:4]
+    ):
+        wanted = AttemptFilter(
+            endpoint_id=endpoint_id,
+            succeeded=succeeded,
+            event_type=event_type,
+            code=code,
+            started_from=span[0],
+            started_before=span[1],
+        )
+        expected = [
+            one
+            for one in found
+            if endpoint_id in (None, deliveries[one.delivery_id].endpoint_id)
+            if succeeded in (None, one.category is None) and code in (None, one.code)
+            if is_of(event_type, deliveries[one.delivery_id].event_type) and is_within(span, one.started_at)
+        ]
+        assert await all_of(shelf.store.page, shelf.org_id, wanted, limit=17) == expected, wanted
 
 
 # -- the retry queue ---------------------------------------------------------------------------------------
@@ -221,8 +306,31 @@ async def test_the_audit_is_listed_by_actor_and_action(shelf: Shelf) -> None:
     assert all(line.org_id == shelf.org_id for line in lines)
     for actor, action in product((None, "ops", "nobody"), (None, "resolve", "delete")):
         expected = [line for line in lines if actor in (None, line.actor) and action in (None, line.action)]
-        found = await all_of(shelf.store.page, shelf.org_id, AuditFilter(actor=actor, action=action), limit=2)
-        assert found == expected
+        query = AuditFilter(actors=() if actor is None else (actor,), action=action)
+        assert await all_of(shelf.store.page, shelf.org_id, query, limit=2) == expected
+
+
+async def test_the_audit_is_listed_by_time_and_by_several_actors(scene: Scene) -> None:
+    """Entries written later may be of an earlier time, because the clocks of machines differ."""
+    subject, lines = new_id(), list[AuditEntry]()
+    for minute, actor in ((3, "ops"), (1, "lena"), (2, "ops"), (2, "lena"), (1, "else"), (3, "lena")):
+        lines.append(audit_entry(minute * SOON, scene.org_id, actor, "x", subject, result=str(len(lines))))
+        await scene.store.write([], lines[-1])
+    newest_first = sorted(lines, key=lambda one: (one.at, one.result), reverse=True)
+
+    async def listed(**query: Any) -> list[AuditEntry]:
+        return await all_of(scene.store.page, scene.org_id, AuditFilter(**query), limit=2)
+
+    for actors, since, before in product(((), ("lena",), ("ops", "lena"), ("nobody", "ops")), (None, 2), (None, 3)):
+        times = {"since": since and since * SOON, "before": before and before * SOON}
+        expected = [
+            one
+            for one in newest_first
+            if (not actors or one.actor in actors) and (since or 0) * SOON <= one.at < (before or 9) * SOON
+        ]
+        assert await listed(actors=actors, **times) == expected
+        about = await listed(actors=actors, about=(subject,), **times)
+        assert sorted(about, key=newest_first.index) == expected
 
 
 async def test_the_audit_is_listed_by_what_it_is_about(shelf: Shelf) -> None:

@@ -39,7 +39,7 @@ from tests.contract.scene import Scene
 from tests.contract.wanted import all_of
 from tests.reference import ReferenceStore
 from tests.support.builders import a_submission, failure, new_id, refusal
-from tests.support.shortcuts import put
+from tests.support.shortcuts import acknowledge, put
 
 T = TypeVar("T")
 RECEIVED, FAILED = EventStatus.RECEIVED, EventStatus.FAILED
@@ -158,8 +158,8 @@ async def delete_event(scene: Scene, event_id: UUID) -> None:
     await scene.store.delete_event(scene.org_id, event_id, "ops", scene.now)
 
 
-async def acknowledge(scene: Scene, event_id: UUID) -> None:
-    await scene.store.acknowledge(scene.org_id, event_id, scene.now)
+async def take_out(scene: Scene, event_id: UUID) -> None:
+    await acknowledge(scene.store, scene.org_id, event_id, scene.now)
 
 
 async def skip(scene: Scene, delivery_id: UUID) -> None:
@@ -230,7 +230,7 @@ KINDS = {
         (128,),
     ),
     "failed events": Kind(EventFilter(status=FAILED), _event_id, new_failed_event, retry_event, (128,)),
-    "inbox": Kind(InboxFilter(status=RECEIVED), lambda item: item.event.event_id, new_inbox_event, acknowledge, (128,)),
+    "inbox": Kind(InboxFilter(status=RECEIVED), lambda item: item.event.event_id, new_inbox_event, take_out, (128,)),
     "failed inbox": Kind(
         InboxFilter(status=FAILED), lambda item: item.event.event_id, new_failed_event, delete_event, (128,)
     ),
@@ -252,7 +252,7 @@ KINDS = {
     ),
     "causes": Kind(CauseGroups(), lambda item: item.sample_id, new_cause, resolve, (63,)),
     "endpoints": Kind(EndpointFilter(), lambda item: item.endpoint_id, new_endpoint, delete_endpoint, (128,)),
-    "audit": Kind(AuditFilter(), lambda item: UUID(item.subjects[0]), new_entry, nothing, (63,)),
+    "audit": Kind(AuditFilter(), lambda item: UUID(item.subjects[0]), new_entry, nothing, (63, 63)),
     "batches": Kind(BatchFilter(), _delivery_id, new_batch, delete_batch, (128,)),
     "open alerts": Kind(AlertFilter(is_open=True), lambda item: item.alert_id, new_alert, end_alert, (63,)),
     "bulk operations": Kind(BulkFilter(), lambda item: item.bulk_id, new_bulk, nothing, (63,)),
@@ -395,7 +395,7 @@ async def test_a_filter_that_no_store_can_look_for_is_refused_by_name(scene: Sce
             store.count(org_id, DeadLetterFilter(event_type=text)),
             store.page(org_id, CauseGroups(filter=DeadLetterFilter(event_type=text))),
         ],
-        "actor": [store.page(org_id, AuditFilter(actor=text))],
+        "actor": [store.page(org_id, AuditFilter(actors=(text,)))],
         "action": [store.page(org_id, AuditFilter(action=text))],
     }
     for field, refusals in calls.items():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,8 +21,9 @@ from doorstep.model.batch import BatchFilter
 from doorstep.model.claim import Claim, Move, Moved, Quota
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import Receipt, Submission, Verdict
-from doorstep.model.listing import DeadLetterFilter
+from doorstep.model.event import EventView, Receipt, Submission, Verdict
+from doorstep.model.inbox import InboxAnswer, InboxAnswered
+from doorstep.model.listing import DeadLetterFilter, InboxFilter
 from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.store import Delete, Put, Store
 from doorstep.stores.tally import Tally
@@ -209,6 +211,45 @@ class ForgetsWhyItWasRejected(ReferenceStore):
 class ListsEveryDeliveryAsABatch(ReferenceStore):
     def _batches(self, org_id: UUID | None, query: BatchFilter) -> list[DeliveryRow]:
         return self._deliveries(org_id)
+
+
+class LeasesToEverybody(ReferenceStore):
+    async def lease_inbox(
+        self,
+        org_id: UUID,
+        event_types: Sequence[str],
+        limit: int,
+        holder: str,
+        now: Instant,
+        until: Instant,
+        user_id: str | None = None,
+    ) -> list[EventView]:
+        views = await super().lease_inbox(org_id, event_types, limit, holder, now, now, user_id)
+        return [replace(view, visible_at=until) for view in views]
+
+
+class ShowsTheInboxOfOtherUsers(ReferenceStore):
+    def _inbox(self, org_id: UUID | None, query: InboxFilter) -> list[EventRow]:
+        return super()._inbox(org_id, replace(query, user_id=None))
+
+
+class LeasesTheEventsOfOtherUsers(ReferenceStore):
+    async def lease_inbox(self, *args: Any) -> list[EventView]:
+        return await super().lease_inbox(*args[:6])
+
+
+class BelievesOtherUsers(ReferenceStore):
+    async def answer_inbox(
+        self, org_id: UUID, answers: Sequence[InboxAnswer], actor: str, now: Instant
+    ) -> InboxAnswered:
+        return await super().answer_inbox(org_id, [replace(one, user_id=None) for one in answers], actor, now)
+
+
+class BelievesOldConsumers(ReferenceStore):
+    async def answer_inbox(
+        self, org_id: UUID, answers: Sequence[InboxAnswer], actor: str, now: Instant
+    ) -> InboxAnswered:
+        return await super().answer_inbox(org_id, [replace(one, token=None) for one in answers], actor, now)
 
 
 SHORT = settings(PROFILE, max_examples=8, derandomize=False, phases=[Phase.generate])

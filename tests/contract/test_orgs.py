@@ -20,13 +20,14 @@ from doorstep.model.listing import (
     DeliveryAttempts,
     DeliveryHistory,
     EventDeliveries,
+    KeyChecks,
     KeyNames,
     KeyPrefixes,
     KeysByDigest,
     OrgKeys,
     Orgs,
 )
-from doorstep.model.org import ApiKey, Role
+from doorstep.model.org import ApiKey, KeyCheck, Role
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import an_org, new_id
@@ -169,6 +170,26 @@ async def test_the_keys_of_a_name_are_found_the_newest_first_and_no_more_than_ar
     assert await scene.store.find(scene.org_id, KeyPrefixes(name="marco", limit=1)) == ["dsk_a"]
     for org_id, name in ((scene.org_id, "Marco"), (scene.org_id, "dsk_a"), (new_id(), "marco")):
         assert await scene.store.find(org_id, KeyPrefixes(name=name, limit=10)) == []
+
+
+# -- the check of the secret key ---------------------------------------------------------------------------
+
+
+async def test_of_concurrent_first_starts_one_decides_which_secret_key_the_store_has(
+    store: Store, other_store: Store
+) -> None:
+    assert await store.find(None, KeyChecks()) == []
+    checks = [KeyCheck(fingerprint=number) for number in (2**63 - 1, -(2**63), 0, 1)]
+    stores = [store, other_store] * 2
+    told = await asyncio.gather(*(put(one, check, 0) for one, check in zip(stores, checks, strict=True)))
+    assert told.count(True) == 1
+    assert await store.find(None, KeyChecks()) == [checks[told.index(True)]]
+
+
+async def test_the_check_of_the_secret_key_can_be_replaced(store: Store) -> None:
+    assert await put(store, KeyCheck(fingerprint=1), 0)
+    assert await put(store, KeyCheck(fingerprint=2))
+    assert await store.find(None, KeyChecks()) == [KeyCheck(fingerprint=2)]
 
 
 # -- revoking ----------------------------------------------------------------------------------------------

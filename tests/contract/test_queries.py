@@ -27,6 +27,9 @@ VALUES: dict[str, Any] = {
     "name": "first",
     "digest": bytes(32),
     "hours": 3,
+    "kind": "event",
+    "tail": 0,
+    "ranges": (),
     "limit": 10,
 }
 """Query arguments by name. Any other required argument is an instant or an id."""

@@ -9,11 +9,12 @@ from doorstep.errors import NotFound
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Circuit, CircuitState
-from doorstep.model.event import EventView, Verdict
+from doorstep.model.event import EventStatus, EventView, Verdict
 from doorstep.model.listing import AuditFilter, CircuitHistory, DeliveryAttempts, DeliveryHistory, EventDeliveries
 from doorstep.stores.store import Cleaned, Retention
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import a_submission
+from tests.support.shortcuts import acknowledge
 
 REMOVED = {DeliveryState.DELIVERED, DeliveryState.RESOLVED, DeliveryState.CANCELLED}
 
@@ -35,6 +36,58 @@ async def test_archived_dead_letters_are_kept(scene: Scene) -> None:
         await scene.store.clean(Retention(settled_before=scene.now + 99 * DAY), scene.now + 99 * DAY, 100) == Cleaned()
     )
     assert (await scene.delivery(delivery_id)).state is DeliveryState.ARCHIVED
+
+
+@pytest.mark.parametrize("state", [DeliveryState.DEAD, DeliveryState.ARCHIVED])
+async def test_dead_letters_can_be_removed_with_their_attempts_history_event_and_count(
+    scene: Scene, state: DeliveryState
+) -> None:
+    delivery_id = await scene.in_state(state)
+    delivery = await scene.delivery(delivery_id)
+    attempts = await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=delivery_id))
+    assert delivery.settled_at is not None
+    for too_early in (0, delivery.settled_at):
+        assert await scene.store.clean(Retention(dead_before=too_early), scene.now, 100) == Cleaned()
+    cleaned = await scene.store.clean(Retention(dead_before=delivery.settled_at + 1), scene.now, 100)
+    assert cleaned == Cleaned(dead_letters=1, attempts=len(attempts), events=1)
+    assert await scene.counts() == {}
+    for reading in (
+        scene.store.find(scene.org_id, DeliveryHistory(delivery_id=delivery_id)),
+        scene.store.get(EventView, scene.org_id, delivery.event_id),
+    ):
+        with pytest.raises(NotFound):
+            await reading
+    figures = (await scene.store.figures(scene.org_id, [None, scene.endpoint.endpoint_id])).values()
+    assert all(one.now_dead == one.now_archived == one.now_failed == 0 and one.dead == 1 for one in figures)
+
+
+async def test_only_dead_letters_are_removed_as_dead_letters_and_few_at_a_time(scene: Scene) -> None:
+    by_state = {state: await scene.in_state(state) for state in DeliveryState}
+    extra = await scene.in_state(DeliveryState.DEAD)
+    deleted = await scene.in_state(DeliveryState.DEAD)
+    await scene.act(ActionKind.DELETE, deleted)
+    retention, removed = Retention(dead_before=scene.now + 1), list[int]()
+    while (cleaned := await scene.store.clean(retention, scene.now, 2)).total:
+        removed.append(cleaned.dead_letters)
+    assert removed == [2, 1]
+    gone = {by_state.pop(DeliveryState.DEAD), by_state.pop(DeliveryState.ARCHIVED), extra}
+    for delivery_id in gone:
+        with pytest.raises(NotFound):
+            await scene.delivery(delivery_id)
+    for state, delivery_id in by_state.items():
+        assert (await scene.delivery(delivery_id)).state is state
+    assert (await scene.delivery(deleted)).deleted
+
+
+async def test_an_event_stays_when_its_dead_letter_is_removed_beside_a_waiting_delivery(scene: Scene) -> None:
+    other = await scene.add_endpoint()
+    (submission,) = await scene.accept(endpoints=[scene.endpoint, other])
+    await scene.kill(await scene.claim_one())
+    assert (await scene.store.clean(Retention(dead_before=scene.now + 1), scene.now, 100)).events == 0
+    assert await scene.status(submission.event.event_id) is EventStatus.QUEUED
+    scene.endpoint = other
+    await scene.deliver(await scene.claim_one())
+    assert await scene.status(submission.event.event_id) is EventStatus.FAILED, "it did not reach every endpoint"
 
 
 async def test_cleaning_removes_the_attempts_history_and_event_and_counts_them(scene: Scene) -> None:
@@ -100,7 +153,7 @@ async def test_acknowledged_events_are_removed_and_waiting_ones_are_not(scene: S
     waiting, done = a_submission(scene.org_id), a_submission(scene.org_id)
     await scene.submit(waiting, done)
     scene.wait(9)
-    await scene.store.acknowledge(scene.org_id, done.event.event_id, scene.now)
+    await acknowledge(scene.store, scene.org_id, done.event.event_id, scene.now)
     assert (await scene.store.clean(Retention(settled_before=scene.now), scene.now, 100)).events == 0
     assert (await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 100)).events == 1
     with pytest.raises(NotFound):
@@ -125,7 +178,7 @@ async def test_an_acknowledged_event_is_kept_its_time_however_long_it_waited(sce
     submission = a_submission(scene.org_id)
     await scene.submit(submission)
     scene.wait(99 * DAY)
-    await scene.store.acknowledge(scene.org_id, submission.event.event_id, scene.now)
+    await acknowledge(scene.store, scene.org_id, submission.event.event_id, scene.now)
     assert (
         await scene.store.clean(Retention(settled_before=scene.now, inbox_before=scene.now), scene.now, 9) == Cleaned()
     )

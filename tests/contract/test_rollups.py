@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from doorstep.clock import DAY, MILLISECOND, SECOND
 from doorstep.errors import StaleRouting
@@ -19,9 +19,9 @@ from doorstep.model.listing import EventDeliveries, FailingEndpoints
 from doorstep.model.rollup import HOUR, MINUTE, TREND, Figures, Point, Span, only
 from doorstep.stores.store import Retention, Store
 from tests.contract.scene import LEASE, SOON, WEEK, Scene
-from tests.support.builders import NOW, a_submission, an_endpoint, an_org, new_id, refusal
+from tests.support.builders import NOW, a_reply, a_submission, an_endpoint, an_org, failure, new_id, refusal, success
 from tests.support.recounting import all_events, recount
-from tests.support.shortcuts import put, totals
+from tests.support.shortcuts import acknowledge, put, totals
 
 FIRST_MINUTE = Span.MINUTE.start(NOW)
 
@@ -124,6 +124,7 @@ async def test_a_delivered_one_counts_with_its_time_and_its_retries(scene: Scene
     await scene.deliver(await scene.claim_one())
     assert await own(scene) == {
         "deliveries": 1, "retried": 1, "succeeded": 1, "retries_1": 1, "ttd_12": 1, "ttd_ms": SOON // MILLISECOND,
+        "response_2": 2, "response_us": 40 * MILLISECOND,
     }  # fmt: skip
     figures = await totals(scene.store, scene.org_id)
     assert (figures.delivered, figures.now_delivered, figures.now_queued, figures.attempts) == (1, 1, 0, 2)
@@ -137,6 +138,22 @@ async def test_times_to_delivery_fall_into_the_bucket_whose_bound_they_do_not_ex
         scene.now = NOW + span
         await scene.deliver(claim)
     assert (await totals(scene.store, scene.org_id)).ttd[:3] == (2, 1, 0)
+    await check_recount(scene)
+
+
+async def test_the_response_time_is_the_duration_of_every_attempt_that_reached_the_receiver(scene: Scene) -> None:
+    await scene.accept(4)
+    quick, slow, hung, refused = await scene.claim()
+    reply = {"started_at": scene.now - 250 * MILLISECOND - 1}
+    await scene.settle(
+        Settlement.delivered(quick, success(scene.now, started_at=scene.now - 5 * MILLISECOND)),
+        Settlement.delivered(slow, success(scene.now, **reply)),
+        Settlement.dead(hung, replace(failure(scene.now, Code.TIMEOUT), reply=a_reply(scene.now, **reply))),
+        Settlement.dead(refused, refusal(scene.now, Code.CONNECTION)),
+    )
+    figures = await totals(scene.store, scene.org_id)
+    assert {place: count for place, count in enumerate(figures.response) if count} == {0: 1, 6: 2}
+    assert figures.response_us == 505 * MILLISECOND + 2
     await check_recount(scene)
 
 
@@ -186,6 +203,7 @@ async def test_a_death_by_a_try_is_a_dead_letter_and_a_failed_event(scene: Scene
     await scene.kill(await scene.claim_one())
     assert await total(scene) == {
         "created": 1, "failed": 1, "now_failed": 1, "deliveries": 1, "died": 1, "dead": 1, "now_dead": 1, "retries_0": 1,
+        "response_2": 1, "response_us": 20 * MILLISECOND,
     }  # fmt: skip
     await check_recount(scene)
 
@@ -276,7 +294,7 @@ async def test_an_acknowledged_event_of_the_inbox_is_delivered_once(scene: Scene
     event = a_submission(scene.org_id)
     await scene.submit(event)
     for _ in range(2):
-        await scene.store.acknowledge(scene.org_id, event.event.event_id, scene.now)
+        await acknowledge(scene.store, scene.org_id, event.event.event_id, scene.now)
     assert await total(scene) == {"created": 1, "delivered": 1, "now_delivered": 1}
     await check_recount(scene)
 
@@ -285,7 +303,7 @@ async def test_what_is_cleaned_away_leaves_the_levels_and_stays_in_the_counts(sc
     await scene.in_state(DeliveryState.DELIVERED)
     await scene.submit(a_submission(scene.org_id, created_at=scene.now))
     await scene.submit(acknowledged := a_submission(scene.org_id))
-    await scene.store.acknowledge(scene.org_id, acknowledged.event.event_id, scene.now)
+    await acknowledge(scene.store, scene.org_id, acknowledged.event.event_id, scene.now)
     scene.wait(WEEK)
     await scene.store.clean(Retention(settled_before=scene.now, inbox_before=scene.now), scene.now, 10)
     figures = await total(scene)

@@ -22,7 +22,7 @@ from tests.contract.places import SqlPlace
 from tests.contract.scene import WEEK, Scene
 from tests.support.builders import NOW, a_submission
 from tests.support.recounting import all_events
-from tests.support.shortcuts import totals
+from tests.support.shortcuts import acknowledge, totals
 
 
 class Stage:
@@ -68,8 +68,8 @@ VERBS: dict[str, Callable[[Stage], Awaitable[object]]] = {
     "bury": lambda stage: stage.scene.store.dead_letter_waiting(stage.endpoint_id, "GONE", "gone", stage.scene.now, 9),
     "expire": lambda stage: stage.scene.store.expire("EXPIRED", "late", 0, stage.scene.now, 9),
     "archive": lambda stage: stage.scene.store.archive(stage.scene.now, stage.scene.now, 9),
-    "acknowledge": lambda stage: stage.scene.store.acknowledge(
-        stage.org_id, stage.inbox.event.event_id, stage.scene.now
+    "acknowledge": lambda stage: acknowledge(
+        stage.scene.store, stage.org_id, stage.inbox.event.event_id, stage.scene.now
     ),
     "delete event": lambda stage: stage.scene.store.delete_event(
         stage.org_id, stage.waiting.event.event_id, "ops", stage.scene.now

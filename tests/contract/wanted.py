@@ -8,10 +8,12 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from doorstep.clock import DAY, SECOND
+from doorstep.model.attempt import Code
 from doorstep.model.batch import BatchFilter, BatchStatus
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import DeadLetterFilter, EventFilter, Page, RetryQueueFilter
+from doorstep.model.listing import AttemptFilter, DeadLetterFilter, DeliveryFilter, EventFilter, Page, RetryQueueFilter
 from tests.support.builders import NOW
 
 T = TypeVar("T")
@@ -26,7 +28,30 @@ EVENT_FILTERS = st.builds(
     event_type=TYPES,
     created_from=INSTANTS,
     created_before=INSTANTS,
+    correlation_id=st.sampled_from([None, None, None, "request-1", "request-2"]),
+    ordering_key=st.sampled_from([None, None, None, "a", "b"]),
+    idempotency_key=st.sampled_from([None, None, None, None, "k1", "k2"]),
+    search_keys=st.sampled_from([(), (), (), (1,), (1, -2), (3,)]),
+    user_id=st.sampled_from([None, None, None, "ada", "ben"]),
     oldest_first=st.booleans(),
+)
+CODES = st.sampled_from([None, None, Code.SERVICE_UNAVAILABLE, Code.NOT_FOUND, "NEVER", ""])
+DELIVERIES = st.builds(
+    DeliveryFilter,
+    state=st.sampled_from([None, *DeliveryState]),
+    archived_before=st.sampled_from([0, NOW, NOW + 31 * SECOND, NOW + DAY]),
+    event_type=TYPES,
+    code=CODES,
+    created_from=INSTANTS,
+    created_before=INSTANTS,
+)
+ATTEMPTS = st.builds(
+    AttemptFilter,
+    succeeded=st.sampled_from([None, True, False]),
+    event_type=TYPES,
+    code=CODES,
+    started_from=INSTANTS,
+    started_before=INSTANTS,
 )
 QUEUES = st.builds(
     RetryQueueFilter, waiting=st.sampled_from([None, True, False]), event_type=TYPES, failed_before=INSTANTS

@@ -8,7 +8,7 @@ from typing import Any
 import promql_parser as promql
 
 from doorstep.telemetry.metrics import MEASURES, Kind
-from doorstep.telemetry.prometheus import PROCESS
+from doorstep.telemetry.prometheus import PROCESS, TIMED
 
 OF_EVERY_SERIES = {"job", "instance"}
 OF_PROMETHEUS = {"up": OF_EVERY_SERIES}
@@ -17,7 +17,7 @@ OF_PROMETHEUS = {"up": OF_EVERY_SERIES}
 def series() -> dict[str, set[str]]:
     """The labels of each series, by the name of the series."""
     known: dict[str, set[str]] = {name: set(OF_EVERY_SERIES) for name in PROCESS}
-    for measure in MEASURES:
+    for measure in (*MEASURES, *TIMED):
         labels = OF_EVERY_SERIES | set(measure.labels)
         if measure.kind is Kind.HISTOGRAM:
             known |= {
@@ -47,6 +47,9 @@ def _walk(node: Any, around: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, 
         yield from _walk(child, inside)
 
 
+_OF_EACH_PROCESS = ("doorstep_process_", *(one.name for one in TIMED))
+
+
 def complaints(expression: str) -> Iterator[str]:
     """Names and labels in an expression that the program does not export, and sums that would count an installation
     repeatedly."""
@@ -59,7 +62,7 @@ def complaints(expression: str) -> Iterator[str]:
         asked |= {label for node in around if isinstance(node, promql.AggregateExpr) for label in _by(node)}
         if unknown := asked - known[selector.name]:
             yield f"{selector.name} has no label {', '.join(sorted(unknown))}"
-        own = selector.name in OF_PROMETHEUS or selector.name.startswith("doorstep_process_")
+        own = selector.name in OF_PROMETHEUS or selector.name.startswith(_OF_EACH_PROCESS)
         if not own and not any(_is_maximum(node) for node in around):
             yield f"{selector.name} is not taken as a maximum over the processes"
         if not own and not _of_one_job(selector, around):

@@ -8,7 +8,7 @@ from doorstep.api import codec, middleware
 from doorstep.config import Settings
 from doorstep.engine import accept
 from doorstep.engine.directory import Tuning
-from doorstep.model.bulk import IN_FLIGHT_MAX
+from doorstep.model.bulk import IN_FLIGHT_MAX, LIVE_MAX
 from doorstep.model.org import ALLOWED
 from doorstep.operations import bulk, endpoints, keys
 from doorstep.operations import keys as keyring
@@ -70,7 +70,7 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     assert f"At most {endpoints._SECRETS_MAX} secrets of an endpoint can be valid at the same time" in security
     assert f"at most {WINDOW_MAX} retried deliveries wait for one endpoint" in operating
     assert f"An operation has at most {IN_FLIGHT_MAX:,} deliveries in flight" in operating
-    assert f"At most {bulk._LIVE_MAX} operations of an organization" in operating
+    assert f"At most {LIVE_MAX} operations of an organization" in operating
     assert f"counts the deliveries of an operation up to {bulk._COUNTED_MAX:,}" in operating
     assert f"the replay of a time range sends {bulk._REPLAY_RATE:g} events a second" in operating
     assert Tuning().revive_after_seconds == 5 and "is due in five seconds" in operating

@@ -14,7 +14,7 @@ REQUIREMENTS = [
     *(f"R3.{number}" for number in range(1, 6)),
     *(f"R4.{number}" for number in range(1, 5)),
     *(f"R5.{number}" for number in range(1, 6)),
-    *(f"R6.{number}" for number in range(1, 4)),
+    *(f"R6.{number}" for number in range(1, 5)),
     *(f"R7.{number}" for number in range(1, 7)),
     *(f"R8.{number}" for number in range(1, 8)),
     *(f"R9.{number}" for number in range(1, 5)),

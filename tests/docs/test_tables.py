@@ -20,6 +20,11 @@ def test_the_table_of_policies_is_that_of_the_code() -> None:
     assert written == {name: [float(delay) for delay in policy.delays] for name, policy in BUILT_IN.items()}
 
 
+def test_the_policies_whose_retries_a_recovery_brings_forward_are_marked_as_such() -> None:
+    marked = {row[0].split("`")[1] for row in rows(RETRIES, "## 2. Scheduling") if row[2] == "brought forward"}
+    assert marked == {name for name, policy in BUILT_IN.items() if policy.retry_on_recovery}
+
+
 def test_the_default_policy_is_marked_as_such() -> None:
     assert [row[0] for row in rows(RETRIES, "## 2. Scheduling") if "default" in row[0]] == ["`standard` (default)"]
 
@@ -52,11 +57,12 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     text = " ".join(RETRIES.read_text().split())
     rules = CircuitRules()
     assert f"After {rules.failures_max} failures in a row" in text
-    assert f"wait for {rules.open_seconds / 60:g} minutes" in text
+    pauses = "from one second (`probe_seconds_min`) to five minutes (`open_seconds`)"
+    assert (rules.probe_seconds_min, rules.open_seconds) == (1, 300) and pauses in text
     assert f"{rules.disable_after_seconds / 86_400:g} days without one success" in text
     assert (RETRY_AFTER_MIN_SECONDS, RETRY_AFTER_MAX_SECONDS) == (1, 24 * 3_600)
     assert "between 1 second and 24 hours" in text
-    assert all(policy.jitter == 0.1 for policy in BUILT_IN.values())
+    assert {name for name, policy in BUILT_IN.items() if policy.jitter != 0.1} == {"triggers"}
     assert "varied by ±10 %" in text
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
-from examples.theatre import Prepare, Theatre, staged
+from examples.theatre import Create, Prepare, Theatre, staged, without_program
 from tests.acceptance.conftest import database_url, sqlite_url
 from tests.support.api import listening
 
@@ -30,13 +30,19 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-async def stage(database_url: str, prepare: Prepare, told: list[str]) -> AsyncIterator[Theatre]:
-    async with staged(database_url, prepare, say=told.append, migrate=False, served=_served) as it:
+def create() -> Create:
+    """Creates the program of the profile; tests of a profile that is a program override this fixture."""
+    return without_program
+
+
+@pytest.fixture
+async def stage(database_url: str, prepare: Prepare, create: Create, told: list[str]) -> AsyncIterator[Theatre]:
+    async with staged(database_url, prepare, say=told.append, migrate=False, served=served, create=create) as it:
         yield it
 
 
 @asynccontextmanager
-async def _served(doorstep: Doorstep) -> AsyncIterator[str]:
+async def served(doorstep: Doorstep) -> AsyncIterator[str]:
     """Serves the application, and stops immediately at the end."""
     async with listening(create_application(doorstep)) as port:
         yield f"http://127.0.0.1:{port}"

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.examples import test_integrations_facts as integrations
+from tests.examples import test_protocols_facts as protocols
+from tests.examples import test_sms_facts as sms
+from tests.examples import test_triggers_facts as triggers
+from tests.examples import test_webhooks_facts as webhooks
 from tests.examples.looking import PROFILES
+from tests.examples.served import facts_in, facts_on
 
 PAGES = sorted(PROFILES.glob("*.md"))
 _every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -38,3 +45,12 @@ def test_every_test_of_the_example_is_named_in_its_page(page: Path) -> None:
 def test_the_page_of_a_profile_that_is_configured_covers_every_group_of_requirements(profile: str) -> None:
     covered = set(re.findall(r"^\| (R\d+)\.\d+ \|", (PROFILES / f"{profile}.md").read_text(), re.MULTILINE))
     assert {"R1", "R2", "R3", "R4", "R6", "R7"} <= covered
+
+
+@pytest.mark.parametrize("asked", [integrations, protocols, sms, triggers, webhooks], ids=lambda asked: asked.__name__)
+def test_the_page_of_a_profile_lists_every_fact_with_its_test_and_their_count(asked: ModuleType) -> None:
+    name = asked.__name__.rpartition(".")[2].removeprefix("test_").removesuffix("_facts")
+    page = PROFILES / f"{name}.md"
+    facts = facts_in(asked)
+    assert facts_on(page) == facts
+    assert f"\n{len(facts)} facts, " in page.read_text()

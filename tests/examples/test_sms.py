@@ -14,7 +14,7 @@ from doorstep.client import Conflict, Forbidden, NotFound
 from doorstep.model.delivery import DeliveryState
 from doorstep.schemas.events import Batch, Submission
 from doorstep.testing import status
-from examples.sms.__main__ import MISPRINT, REMINDERS, Story, run_doorstep
+from examples.counterpart import running
 from examples.sms.carrier import (
     BUSY,
     NO_NUMBER,
@@ -24,11 +24,11 @@ from examples.sms.carrier import (
     WRONG_KEY,
     Answer,
     Carrier,
-    carrying,
     refusal,
 )
-from examples.sms.profile import CARRIER_CODES
-from examples.theatre import Prepare, Theatre
+from examples.sms.gateway import CARRIER_CODES
+from examples.sms.story import MISPRINT, REMINDERS, Story, run_doorstep
+from examples.theatre import Create, Theatre
 from tests.examples.looking import PROFILES, delivery_of, since_noon, status_of, story_in
 
 SCHEDULE = [0, 300, 900, 2_100]
@@ -39,7 +39,7 @@ A_WEEK = 7 * 86_400
 
 @pytest.fixture
 def story() -> Iterator[Story]:
-    with carrying() as carrier:
+    with running(Carrier) as carrier:
         yield Story(carrier)
 
 
@@ -49,8 +49,8 @@ def carrier(story: Story) -> Carrier:
 
 
 @pytest.fixture
-def prepare(story: Story) -> Prepare:
-    return story.declare
+def create(story: Story) -> Create:
+    return story.create
 
 
 async def submit(stage: Theatre, payload: object = REMINDERS) -> UUID:
@@ -202,12 +202,12 @@ async def test_r3_4_a_code_that_the_map_does_not_know_is_kept_and_tried_again(st
 
 
 async def test_r3_1_a_carrier_that_cannot_be_reached_is_tried_again(stage: Theatre, story: Story) -> None:
-    url, story.sms._url = story.sms._url, "http://127.0.0.1:9/batches"
+    url, story.gateway.url = story.gateway.url, "http://127.0.0.1:9/batches"
     batch_id = await submit(stage)
     await stage.pass_time()
     (first,) = await log_of(stage, batch_id)
     assert (first.error_code, first.carrier_response) == ("CONNECTION", "")
-    story.sms._url = url
+    story.gateway.url = url
     await stage.pass_time(300)
     assert (await read(stage, batch_id)).status == "CONFIRMED"
 
@@ -241,7 +241,7 @@ async def test_r6_1_a_busy_carrier_is_not_stormed_by_many_batches(stage: Theatre
     batches = [await submit(stage) for _ in range(5)]
     await stage.pass_time()
     late = await submit(stage)
-    await stage.pass_time(200)
+    await stage.pass_time(0.5)
     assert carrier.requests == 5
     assert (await read(stage, late)).attempts == 0
     assert "circuit is open" in str((await delivery_of(stage, late)).held)
@@ -272,7 +272,7 @@ async def test_what_is_no_batch_gives_no_alarm(stage: Theatre, story: Story) -> 
     await stage.doorstep.create_endpoint(name="elsewhere", url=url, event_types=["order.*"])
     receipt = await stage.doorstep.send("order.paid", {"order": 1})
     await stage.pass_time()
-    (delivery,) = await stage.doorstep.deliveries(DEFAULT_ORG, receipt.event_id)
+    (delivery,) = await stage.doorstep.components.reader.deliveries(DEFAULT_ORG, receipt.event_id)
     assert (delivery.state, story.alerts) == (DeliveryState.DEAD, [])
 
 
@@ -333,9 +333,9 @@ async def test_r9_3_a_resubmission_is_logged_with_who_and_why(stage: Theatre, ca
     operator = await stage.client("operator")
     await operator.batches.resubmit(batch_id, reason="the carrier is back")
     (line,) = await stage.api.audit.page(action="batch.resubmit")
-    keys = {key.prefix: key.role for key in await stage.api.keys.page()}
+    roles = {key.name: key.role for key in await stage.api.keys.page()}
     assert (line.subjects, line.result, line.reason) == ((str(batch_id),), "1 done, 0 refused", "the carrier is back")
-    assert keys[line.actor] == "operator"
+    assert roles[line.actor] == "operator"
     history = await stage.api.deliveries.history((await read(stage, batch_id)).delivery_id)
     assert list(history)[-1].note == f"retried by {line.actor}: the carrier is back"
 

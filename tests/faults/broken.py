@@ -12,18 +12,21 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from doorstep.cli.main import run
-from doorstep.clock import Clock, Instant
+from doorstep.clock import Clock, Instant, seconds
 from doorstep.engine.accept import Accepter
+from doorstep.engine.intake import Offer
 from doorstep.model.action import Action, AuditEntry
 from doorstep.model.alert import AlertWrite
 from doorstep.model.bulk import Bulk
 from doorstep.model.claim import Settled, Settlement
-from doorstep.model.event import Receipt, Submission, Verdict
+from doorstep.model.event import EventView, Receipt, Submission, Verdict
 from doorstep.operations.bulk_steps import BulkStepper
+from doorstep.policy import circuit
 from doorstep.services import worker
 from doorstep.stores.sql.sqlite import accept, batches
 from doorstep.stores.sql.sqlite.store import SqliteStore
@@ -39,9 +42,11 @@ def acknowledge_before_commit() -> None:
     """Answers with receipts immediately, and stores the events a moment later."""
     store_all = Accepter._store_all
 
-    async def hasty(accepter: Accepter, submissions: list[Submission], now: Instant) -> list[Receipt]:
+    async def hasty(
+        accepter: Accepter, submissions: list[Submission], now: Instant, offer: Offer | None
+    ) -> list[Receipt]:
         def store_later() -> None:
-            asyncio.ensure_future(store_all(accepter, submissions, now))
+            asyncio.ensure_future(store_all(accepter, submissions, now, offer))
 
         asyncio.get_running_loop().call_later(_COMMIT_SECONDS, store_later)
         return [Receipt(Verdict.ACCEPTED, s.event.event_id, now, len(s.deliveries)) for s in submissions]
@@ -156,6 +161,26 @@ def forget_the_order() -> None:
     _put(accept, "BLOCK", "SELECT ?")
 
 
+def lease_to_everybody() -> None:
+    """A lease of an inbox event ends at once, although its holder is promised more time."""
+    lease = SqliteStore.lease_inbox
+
+    async def brief(
+        store: SqliteStore,
+        org_id: UUID,
+        event_types: Sequence[str],
+        limit: int,
+        holder: str,
+        now: Instant,
+        until: Instant,
+        user_id: str | None = None,
+    ) -> list[EventView]:
+        views = await lease(store, org_id, event_types, limit, holder, now, now, user_id)
+        return [msgspec.structs.replace(one, visible_at=until) for one in views]
+
+    _put(SqliteStore, "lease_inbox", brief)
+
+
 def commit_without_sync() -> None:
     """Runs SQLite with synchronous=NORMAL throughout: a commit is in the log file, but not synced to the disk."""
 
@@ -164,6 +189,11 @@ def commit_without_sync() -> None:
             return super().execute(sql.replace("synchronous = FULL", "synchronous = NORMAL"), *parameters)
 
     _put(sqlite3, "connect", partial(sqlite3.connect, factory=Careless))
+
+
+def pause_for_minutes() -> None:
+    """Every pause before a probe is the longest one, however short the outage."""
+    _put(circuit, "probe_pause", lambda outage, rules: seconds(rules.open_seconds))
 
 
 def _put(owner: object, name: str, replacement: object) -> None:
@@ -179,7 +209,9 @@ BREAKS: dict[str, Callable[[], None]] = {
     "tell-apart": tell_apart,
     "tell-before": tell_before,
     "forget-the-order": forget_the_order,
+    "lease-to-everybody": lease_to_everybody,
     "commit-without-sync": commit_without_sync,
+    "pause-for-minutes": pause_for_minutes,
 }
 
 

@@ -42,7 +42,7 @@ class Atomic:
         """Do nothing outside the transaction."""
 
     def inside(self, order: str) -> None:
-        self.ds.send("order.paid", {"order": order}, connection=self.connection)
+        self.ds.send_sync("order.paid", {"order": order}, connection=self.connection)
 
     def after(self, order: str) -> None:
         """Do nothing outside the transaction."""

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from doorstep import Doorstep, Entity, Gate, Pipeline, Stage, Transient
 from doorstep.errors import Conflict, StoreError
+from doorstep.model import entity as model
 from doorstep.pipelines import stage_handler
 from doorstep.pipelines.stage_handler import StageRun
 from doorstep.pipelines.transitions import EntityWrite
@@ -91,7 +92,7 @@ async def decide(pipeline: Pipeline, entity: Entity) -> None:
 def die_between_the_writes() -> None:
     finish = StageRun.finish
 
-    async def finish_and_die(run: StageRun, entity: Entity, result: object) -> object:
+    async def finish_and_die(run: StageRun, entity: model.Entity, result: object) -> object:
         done = await finish(run, entity, result)
         die_sometimes(_CHANCE)
         return done
@@ -106,7 +107,7 @@ def send_outside_of_the_transaction() -> None:
     """Writes the entity in one transaction, and sends its next event in another."""
     keep = stage_handler.write_entity
 
-    async def careless(store: Store, telemetry: Telemetry, turn: EntityWrite) -> Entity | None:
+    async def careless(store: Store, telemetry: Telemetry, turn: EntityWrite) -> model.Entity | None:
         written = await keep(store, telemetry, turn._replace(messages=()))
         if written and turn.messages:
             die_sometimes(0.9)
@@ -120,11 +121,11 @@ def write_over_whatever_is_there() -> None:
     """Writes a result even if it was computed from an outdated version of the entity."""
     keep = stage_handler.write_entity
 
-    async def gullible(store: Store, telemetry: Telemetry, turn: EntityWrite) -> Entity | None:
+    async def gullible(store: Store, telemetry: Telemetry, turn: EntityWrite) -> model.Entity | None:
         entity = turn.entity
         if entity.version:
             await asyncio.sleep(_LOOK_SECONDS)  # time for another process to be faster
-            present = await store.get(Entity, entity.org_id, (entity.pipeline, entity.entity_id))
+            present = await store.get(model.Entity, entity.org_id, (entity.pipeline, entity.entity_id))
             turn = turn._replace(entity=replace(entity, version=present.version))
         return await keep(store, telemetry, turn)
 

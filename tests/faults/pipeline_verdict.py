@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.entity import Entity, EntityChange
 from doorstep.model.listing import AuditFilter
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Plan
+from doorstep.schemas.pipelines import Entity, EntityChange
 
 _ACTS = {"entity.approve": "approved by", "entity.reject": "rejected by", "entity.retry": "retried by"}
 """For each audit action, the first words of the matching history entry."""

@@ -124,7 +124,7 @@ async def test_whatever_becomes_of_the_workers_each_transaction_has_one_event_an
     assert len(twice) <= (crew.kills + crew.stops) * IN_FLIGHT_MAX
     for order in twice:
         ((event_id, times),) = arrived[order].items()
-        (delivery,) = await ds.deliveries(DEFAULT_ORG, event_id)
+        (delivery,) = await ds.components.reader.deliveries(DEFAULT_ORG, event_id)
         assert delivery.attempt >= times, "each arrival is an attempt that was counted when it was claimed"
     assert await ds.components.store.find(None, RejectedMessages(limit=1)) == []
     await ds.close()

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import pytest
 
+from doorstep import Entity
 from doorstep.encryption import new_secret_key
 from doorstep.errors import Conflict, NotRetryable
-from doorstep.model.entity import Entity, Phase
 from tests.faults.harness.controls import until_caught
 from tests.faults.harness.databases import Database, SqliteDatabase
 from tests.faults.harness.occasion import enough
@@ -129,7 +129,7 @@ class Trial:
                         await self._pipeline.retry(entity.entity_id, "operator")
 
     def _wants(self, entity: Entity) -> bool:
-        if entity.phase is Phase.DEAD:
+        if entity.status == self._pipeline.plan.dead:
             return bool(entity.metadata["error"]["code"] == "REJECTED")
         return self._dice.random() < _CHANCE_OF_A_HASTY_RETRY
 
@@ -142,7 +142,7 @@ class Trial:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _is_over(self, entity: Entity) -> bool:
-        dead = entity.phase is Phase.DEAD and entity.metadata["error"]["code"] != "REJECTED"
+        dead = entity.status == self._pipeline.plan.dead and entity.metadata["error"]["code"] != "REJECTED"
         return dead or entity.status == self._pipeline.plan.last
 
 

@@ -66,11 +66,11 @@ class Started:
         return self.process.wait(PATIENCE_SECONDS)
 
 
-def rows(folder: Path, statement: str) -> list[tuple[Any, ...]]:
+def rows(folder: Path, statement: str, database: str = DATABASE) -> list[tuple[Any, ...]]:
     """Query the program's SQLite database; returns no rows if the database or the table does not exist yet."""
-    if not (folder / DATABASE).exists():
+    if not (folder / database).exists():
         return []
-    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+    with closing(sqlite3.connect(folder / database)) as connection:
         try:
             return connection.execute(statement).fetchall()
         except sqlite3.OperationalError:
@@ -81,5 +81,5 @@ def event_types(folder: Path) -> list[str]:
     return [row[0] for row in rows(folder, "SELECT event_type FROM doorstep_events ORDER BY id")]
 
 
-def states(folder: Path) -> list[str]:
-    return [row[0] for row in rows(folder, "SELECT state FROM doorstep_deliveries ORDER BY id")]
+def states(folder: Path, database: str = DATABASE) -> list[str]:
+    return [row[0] for row in rows(folder, "SELECT state FROM doorstep_deliveries ORDER BY id", database)]

@@ -48,7 +48,7 @@ def main(url: str) -> None:
     def order(name: str) -> None:
         with connections["default"].cursor() as cursor:
             cursor.execute("INSERT INTO orders VALUES (%s)", [name])
-        ds.send("order.paid", {"order": name}, connection=connection)
+        ds.send_sync("order.paid", {"order": name}, connection=connection)
 
     with transaction.atomic():
         order("kept")
@@ -72,11 +72,11 @@ def main(url: str) -> None:
     seen["after a savepoint's rollback"] = ds.woken
 
     try:
-        ds.send("order.paid", {}, connection=connection)
+        ds.send_sync("order.paid", {}, connection=connection)
     except InvalidInput as error:
         seen["without atomic"] = str(error)
     with transaction.atomic():
-        ds.send("order.paid", {"order": "last"}, connection=connections["default"])
+        ds.send_sync("order.paid", {"order": "last"}, connection=connections["default"])
     print(json.dumps(seen))
 
 

@@ -129,7 +129,7 @@ def _in_session(ds: Doorstep, session: Session | scoped_session[Session], order:
 
 def _order(ds: Doorstep, connection: Any, order: str, worded: Callable[[str], object] = str) -> None:
     connection.execute(worded(ADD.format(order=order)))
-    ds.send("order.paid", {"order": order}, connection=connection)
+    ds.send_sync("order.paid", {"order": order}, connection=connection)
 
 
 # -- asyncio connections -----------------------------------------------------------------------------------

@@ -8,6 +8,9 @@ from uuid import UUID, uuid4
 import pytest
 from standardwebhooks import Webhook
 
+from doorstep.policy.retry import BUILT_IN
+from tests.support.builders import unused
+from tests.support.commands import Remote
 from tests.support.matrix import each_case
 from tests.support.program import ADMIN_KEY, Program, wait_for
 from tests.support.receiver import Receiver
@@ -21,7 +24,7 @@ def new_type() -> str:
 
 
 def create_endpoint(served: Program, url: str, event_type: str, **more: Any) -> dict[str, Any]:
-    answer = served.post("/v1/endpoints", {"name": "shop", "url": url, "event_types": [event_type], **more})
+    answer = served.post("/v1/endpoints", {"name": unused("shop"), "url": url, "event_types": [event_type], **more})
     assert answer.status == 201, answer.body
     return answer.json
 
@@ -301,7 +304,7 @@ def test_the_waiting_deliveries_of_a_deleted_endpoint_become_dead_letters(served
 def test_a_body_is_json_whatever_its_content_type_says(served: Program, receiver: Receiver) -> None:
     """`curl -d` labels every body as a form."""
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    endpoint = {"name": "shop", "url": receiver.url, "event_types": [new_type()]}
+    endpoint = {"name": unused("shop"), "url": receiver.url, "event_types": [new_type()]}
     assert served.post("/v1/endpoints", endpoint, headers=form).status == 201
     assert served.post("/v1/events", {"event_type": new_type(), "payload": 1}, headers=form).status == 202
 
@@ -378,3 +381,17 @@ def test_no_answer_may_be_kept_by_those_who_pass_it_on(served: Program) -> None:
         answer = served.get(path)
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_without_a_mail_server_the_channels_say_why_there_is_no_mail(served: Program) -> None:
+    kinds = {one["kind"]: one for one in served.get("/v1/channel-kinds").json["kinds"]}
+    assert (kinds["webhook"]["available"], kinds["webhook"]["reason"]) == (True, None)
+    assert not kinds["email"]["available"] and "DOORSTEP_SMTP_URL" in kinds["email"]["reason"]
+    assert "DOORSTEP_SMTP_URL" in Remote(served)("channels", "kinds").out
+
+
+@pytest.mark.parametrize("given", [{"policy": "eager"}, {"policy_by_event_type": {"order.*": "eager"}}])
+def test_a_policy_that_is_unknown_is_answered_with_those_that_are(served: Program, given: dict[str, Any]) -> None:
+    refused = served.post("/v1/endpoints", {"name": unused("shop"), "url": "https://shop.example/", **given})
+    assert refused.status == 422
+    assert all(name in refused.json["detail"] for name in BUILT_IN), refused.json

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from doorstep.api.access import ROUTES
+from doorstep.api.application import ROUTES
 from doorstep.model.org import ALLOWED
 from tests.integration.test_api import create_endpoint, new_type, wait_for_status
 from tests.support.matrix import each_case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.integration.test_api import create_endpoint, new_type
+from tests.support.builders import unused
 from tests.support.program import Program
 from tests.support.receiver import Receiver
 
@@ -18,7 +19,7 @@ def test_policies_by_event_type_are_taken_in_each_form_and_shown(served: Program
 
 
 def test_a_policy_for_what_is_no_event_type_is_refused(served: Program, receiver: Receiver) -> None:
-    body = {"name": "shop", "url": receiver.url, "policy_by_event_type": {"*.paid": "quick"}}
+    body = {"name": unused("shop"), "url": receiver.url, "policy_by_event_type": {"*.paid": "quick"}}
     assert served.post("/v1/endpoints", body).status == 422
 
 
@@ -28,6 +29,6 @@ def test_a_delivery_that_is_held_says_why_until_it_is_not(served: Program, recei
     served.post(f"/v1/endpoints/{endpoint_id}/pause")
     event_id = served.post("/v1/events", {"event_type": event_type, "payload": 1}).json["event_id"]
     (delivery,) = served.get(f"/v1/events/{event_id}").json["deliveries"]
-    assert delivery["held"] == "The endpoint is paused."
+    assert delivery["held"] == {"reason": "The endpoint is paused.", "until": None}
     served.post(f"/v1/endpoints/{endpoint_id}/resume")
     assert served.get(f"/v1/deliveries/{delivery['delivery_id']}").json["held"] is None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
+import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from doorstep.policy.retry import BUILT_IN
 from tests.support.commands import Remote, doorstep
 from tests.support.matrix import each_case
 from tests.support.ports import free_port
@@ -34,7 +38,7 @@ def event_type() -> str:
 def shop(remote: Remote, receiver: Receiver, event_type: str) -> dict[str, Any]:
     """An endpoint that receives this test's events and makes only one attempt."""
     made = remote.json(
-        "endpoints", "create", f"shop-{event_type}", receiver.url, "--type", event_type, "--policy", "manual"
+        "endpoints", "create", f"shop-{event_type}", receiver.url, "--type", event_type, "--give-up-on", "5xx"
     )
     assert made["secret"].startswith("whsec_")
     return dict(made)
@@ -132,6 +136,21 @@ def test_the_inbox_is_fetched_and_acknowledged(remote: Remote, event_type: str) 
     assert remote.json("inbox", "ack", sent["event_id"])["status"] == "delivered"
 
 
+def test_the_inbox_is_leased_acknowledged_and_given_back(remote: Remote, event_type: str) -> None:
+    sent = [remote.json("send", event_type, "{}")["event_id"] for _ in range(2)]
+    shown = remote("inbox", "lease", "--type", event_type, "--limit", "1", "--visibility", "5m")
+    assert (shown.code, sent[0] in shown.out, sent[1] in shown.out) == (0, True, False)
+    (leased,) = remote.json("inbox", "lease", "--type", event_type)["events"]
+    assert (leased["event_id"], leased["lease_token"]) == (sent[1], 1)
+    assert "No event can be leased." in remote("inbox", "lease", "--type", event_type).err
+    assert remote.json("inbox", "nack", sent[1], "--lease-token", "1") == {"event_id": sent[1], "status": "received"}
+    assert remote.json("inbox", "lease", "--type", event_type)["events"][0]["receive_count"] == 2
+    late = remote("inbox", "ack", sent[1], "--lease-token", "1")
+    assert (late.code != 0, "was leased again" in late.err) == (True, True)
+    assert remote.json("inbox", "ack", sent[1], "--lease-token", "2")["status"] == "delivered"
+    assert remote("inbox", "nack", sent[0], "--delay", "1h").code == 0
+
+
 def test_tail_tells_what_changes_and_only_that(
     remote: Remote, receiver: Receiver, shop: dict[str, Any], event_type: str, tmp_path: Path
 ) -> None:
@@ -166,6 +185,23 @@ def test_an_endpoint_is_changed_in_what_is_given_only(remote: Remote, shop: dict
     assert changed["circuit"] == {**shop["circuit"], "open_seconds": 60}
     assert changed["event_types"] == shop["event_types"]
     assert remote.json("endpoints", "update", shop["name"], "--reset", "policy")["policy"] is None
+
+
+def test_deliveries_and_attempts_of_an_endpoint_are_listed_by_its_name(
+    remote: Remote, shop: dict[str, Any], event_type: str
+) -> None:
+    event_id = remote.json("send", event_type, "{}", "--wait")["event_id"]
+    asked = ("--endpoint", shop["name"], "--type", event_type, "--since", "1h")
+    listed = remote.json("deliveries", "list", *asked, "--state", "delivered")
+    assert event_id in [one["event_id"] for one in listed["deliveries"]]
+    assert remote.json("deliveries", "list", *asked, "--state", "dead")["deliveries"] == []
+    assert remote.json("deliveries", "list", *asked, "--until", "1h")["deliveries"] == []
+    tried = remote.json("attempts", "list", *asked, "--state", "succeeded")["attempts"]
+    assert event_id in [one["event_id"] for one in tried]
+    assert remote.json("attempts", "list", *asked, "--code", "TIMEOUT")["attempts"] == []
+    assert "delivered" in remote("deliveries", "list", *asked).out
+    assert "200" in remote("attempts", "list", *asked).out
+    assert remote("deliveries", "list", *asked, "--code", "NEVER").err.strip() == "No deliveries match."
 
 
 def test_an_endpoint_is_made_to_take_batches_and_no_longer(remote: Remote, receiver: Receiver, event_type: str) -> None:
@@ -213,9 +249,40 @@ def test_a_paused_endpoint_receives_nothing_until_it_is_resumed(
 def test_an_endpoint_is_tested_through_the_ordinary_path(
     remote: Remote, receiver: Receiver, shop: dict[str, Any]
 ) -> None:
-    sent = remote.json("endpoints", "test", shop["name"], "--payload", '{"is": "a test"}')
+    sent = remote.json("endpoints", "test", shop["name"], "--payload", '{"is": "a test"}', "--no-wait")
     assert remote.json("status", sent["event_id"], "--wait")["status"] == "delivered"
     assert receiver.received[-1].body == b'{"is": "a test"}'
+
+
+def test_the_test_of_an_endpoint_shows_its_result(remote: Remote, receiver: Receiver, shop: dict[str, Any]) -> None:
+    good = remote("endpoints", "test", shop["name"])
+    assert good.code == 0 and re.search(r"delivered: 200 in \d+ ms", good.out)
+    receiver.status = 404
+    failed = remote("endpoints", "test", shop["name"])
+    assert failed.code == 1
+    assert re.search(r"failed: 404 in \d+ ms: NOT_FOUND, The receiver does not know this URL", failed.out)
+    told = remote("endpoints", "test", shop["name"], "--json")
+    assert (told.code, told.lines[0]["attempt"]["error_code"]) == (1, "NOT_FOUND")
+
+
+def test_the_test_of_a_paused_endpoint_says_that_it_waits(remote: Remote, shop: dict[str, Any]) -> None:
+    remote("endpoints", "pause", shop["name"])
+    waiting = remote("endpoints", "test", shop["name"], "--timeout", "200ms")
+    assert (waiting.code, "is paused" in waiting.err) == (1, True)
+
+
+def test_an_own_secret_is_read_from_a_file_or_from_standard_input_and_not_repeated(
+    remote: Remote, event_type: str, tmp_path: Path
+) -> None:
+    own = f"whsec_{base64.b64encode(os.urandom(32)).decode()}"
+    (tmp_path / "secret").write_text(f"{own}\n")
+    url = ("https://shop.example/", "--type", "never")
+    made = remote("endpoints", "create", event_type, *url, "--secret", f"@{tmp_path}/secret")
+    rotated = remote("endpoints", "rotate-secret", event_type, "--yes", "--secret", "-", stdin=own.encode())
+    refused = remote("endpoints", "create", f"{event_type}.2", *url, "--secret", "my own secret")
+    assert [one.code for one in (made, rotated, refused)] == [0, 0, 2]
+    assert own not in made.out + made.err + rotated.out + rotated.err
+    assert "whsec_" in refused.err and "my own secret" not in refused.err
 
 
 def test_a_secret_is_rotated(remote: Remote, shop: dict[str, Any]) -> None:
@@ -246,6 +313,27 @@ def test_the_policy_of_an_endpoint_is_explained(remote: Remote, shop: dict[str, 
     assert [one["delay_seconds"] for one in explained["attempts"]] == [0, 5, 60]
 
 
+def test_of_an_endpoint_that_is_cut_off_it_says_when_the_next_probe_is(
+    remote: Remote, receiver: Receiver, shop: dict[str, Any], event_type: str
+) -> None:
+    assert remote.json("policy", "explain", "--endpoint", shop["name"])["next_probe_at"] is None
+    rules = ("--circuit-failures", "1", "--circuit-probe", "1m", "--circuit-open", "1m")
+    remote.json("endpoints", "update", shop["name"], *rules)
+    receiver.status = 503
+    remote.json("send", event_type, "{}")
+
+    def circuit() -> dict[str, Any] | None:
+        found = remote.json("endpoints", "circuit", shop["name"])
+        return found if found["state"] == "open" else None
+
+    probe_at = wait_for(circuit)["until"]
+    assert remote.json("policy", "explain", "--endpoint", shop["name"])["next_probe_at"] == probe_at
+    said = " ".join(remote("policy", "explain", "--endpoint", shop["name"]).out.split())
+    assert f"nothing is attempted before the next probe, at {probe_at[:19].replace('T', ' ')} UTC." in said
+    result = remote("endpoints", "test", shop["name"], "--timeout", "1s")
+    assert result.code == 1 and "circuit is open until" in result.err
+
+
 # -- keys, orgs, audit -----------------------------------------------------------------------------------------
 
 
@@ -273,6 +361,10 @@ def test_the_audit_log_says_who_did_what(remote: Remote, shop: dict[str, Any]) -
     remote("endpoints", "pause", shop["name"], "--reason", "moving house")
     lines = remote.json("audit", "-n", "20")["audit"]
     assert next(one["reason"] for one in lines if shop["endpoint_id"] in one["subjects"]) == "moving house"
+    mine = remote.json("audit", "--actor", lines[0]["actor"], "--since", "1h", "-n", "20")["audit"]
+    among_all = [one for one in lines if one["actor_id"] == lines[0]["actor_id"]]
+    assert mine[: len(among_all)] == among_all
+    assert remote("audit", "--until", "1h").err == "No actions for this filter.\n"
 
 
 # -- local commands --------------------------------------------------------------------------------------------
@@ -296,7 +388,16 @@ def test_a_server_that_cannot_be_reached_is_five(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_is_four(served: Program) -> None:
-    assert Remote(served, "no-such-key-at-all")("events", "list").code == 4
+    ended = Remote(served, "no-such-key-at-all")("events", "list")
+    assert ended.code == 4
+    assert "DOORSTEP_API_KEY" in ended.err and served.url in ended.err
+    assert "--key" in Remote(served)("events", "list", "--key", "no-such-key-at-all").err
+
+
+def test_a_policy_that_is_unknown_is_answered_with_those_that_are(remote: Remote) -> None:
+    ended = remote("endpoints", "create", "x", "https://shop.example", "--policy", "eager")
+    assert ended.code == 2
+    assert all(name in ended.err for name in BUILT_IN), ended.err
 
 
 def test_no_key_is_wrong_usage_and_says_what_to_do(served: Program, tmp_path: Path) -> None:
@@ -314,6 +415,12 @@ def test_what_does_not_exist_is_three(remote: Remote) -> None:
     missing = "00000000-0000-7000-8000-000000000000"
     assert remote("status", missing).code == 3
     assert remote("endpoints", "show", "nobody-has-this-name").code == 3
+
+
+def test_the_url_of_a_receiver_given_as_the_servers_does_not_get_the_key(remote: Remote, receiver: Receiver) -> None:
+    refused = remote("endpoints", "create", "shop", "--url", receiver.url)
+    assert refused.code == 2 and "give its URL after the name" in refused.err
+    assert not receiver.received
 
 
 @each_case(

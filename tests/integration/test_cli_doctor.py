@@ -52,7 +52,7 @@ def test_a_folder_where_nothing_was_started_yet_is_in_order_and_stays_empty(tmp_
 def test_an_installation_in_order_says_so_of_each_part(with_endpoint: Path) -> None:
     found = examined(with_endpoint, 0)
     assert "accepts connections" in found["endpoint"]["found"]
-    assert "opens the secrets of 1" in found["secret key"]["found"]
+    assert "the key of the database" in found["secret key"]["found"]
 
 
 def test_people_get_a_line_for_each_check(with_endpoint: Path) -> None:
@@ -152,3 +152,34 @@ def test_the_clock_is_compared_with_that_of_a_shared_database(tmp_path: Path, po
     found = examined(tmp_path, 0, DOORSTEP_DATABASE_URL=postgres_url, DOORSTEP_SECRET_KEY="A" * 43 + "=")
     assert "this machine's" in found["clock"]["found"]
     assert postgres_url not in str(found), "a password may be in it"
+
+
+# -- a shell without the settings of the server ------------------------------------------------------------
+
+
+def skipped(found: dict[str, dict[str, Any]]) -> set[str]:
+    chosen = {check: one for check, one in found.items() if one["verdict"] == "skipped"}
+    assert all("with its environment" in one["remedy"] for one in chosen.values()), "each says how to check it"
+    return set(chosen)
+
+
+def test_beside_a_server_that_runs_elsewhere_nothing_of_this_folder_is_called_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    with serving(tmp_path / "server") as program:
+        shell = {"DOORSTEP_URL": program.url, "DOORSTEP_API_KEY": ADMIN_KEY}
+        ended = doorstep("doctor", "--json", folder=tmp_path / "elsewhere", environment=shell)
+    found = {one["check"]: one for one in ended.json["checks"]}
+    assert set(found) == {"settings", "server"} and skipped(found) == {"server"}
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_the_address_of_a_receiver_is_not_judged_without_the_settings_of_the_server(with_endpoint: Path) -> None:
+    ended = doorstep("doctor", folder=with_endpoint, environment={"DOORSTEP_URL": f"http://127.0.0.1:{free_port()}"})
+    assert ended.code == (1 if "port" in ended.err else 0) and "endpoint       skipped" in ended.out
+    assert "1 check was skipped" in ended.err
+
+
+def test_a_secret_key_that_only_the_server_has_is_not_called_missing(tmp_path: Path, postgres_url: str) -> None:
+    found = examined(tmp_path, 0, DOORSTEP_DATABASE_URL=postgres_url)
+    assert skipped(found) == {"secret key"} and "DOORSTEP_SECRET_KEY" in found["secret key"]["found"]

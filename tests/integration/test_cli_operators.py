@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.commands import Remote
 from tests.support.program import Program, serving, wait_for
-from tests.support.receiver import Receiver
+from tests.support.receiver import Receiver, receiving
 
 numbers = itertools.count()
 
@@ -33,14 +33,14 @@ def event_type() -> str:
     return f"ops{next(numbers)}.happened"
 
 
-def fail(remote: Remote, receiver: Receiver, event_type: str, count: int, policy: str) -> list[str]:
-    """Create this many deliveries whose first attempt failed."""
-    receiver.status = 503
-    arguments = ("--type", event_type, "--policy", policy, "--circuit-failures", "1000")
+def fail(remote: Remote, receiver: Receiver, event_type: str, count: int, queue: str) -> list[str]:
+    """Create this many deliveries whose first attempt failed: permanently for `dead-letters`."""
+    receiver.status = 404 if queue == "dead-letters" else 503
+    arguments = ("--type", event_type, "--policy", "carrier", "--circuit-failures", "1000")
     remote.json("endpoints", "create", event_type, receiver.url, *arguments)
     for number in range(count):
         remote.json("send", event_type, f'{{"n": {number}}}')
-    queue, name = ("dead-letters", "dead_letters") if policy == "manual" else ("retry-queue", "deliveries")
+    name = "dead_letters" if queue == "dead-letters" else "deliveries"
 
     def failed() -> list[str] | None:
         rows = remote.json(queue, "list", "--type", event_type)[name]
@@ -59,7 +59,7 @@ def dead_of(remote: Remote, event_type: str) -> list[dict[str, Any]]:
 
 
 def test_one_dead_letter_is_retried_and_delivered(remote: Remote, receiver: Receiver, event_type: str) -> None:
-    (letter,) = fail(remote, receiver, event_type, 1, "manual")
+    (letter,) = fail(remote, receiver, event_type, 1, "dead-letters")
     receiver.status = 200
     assert remote.json("dead-letters", "retry", letter, "--reason", "mended")["state"] == "pending"
     wait_for(lambda: states(remote, [letter]) == ["delivered"])
@@ -68,7 +68,7 @@ def test_one_dead_letter_is_retried_and_delivered(remote: Remote, receiver: Rece
 def test_a_dead_letter_is_retried_with_another_payload(
     remote: Remote, receiver: Receiver, event_type: str, tmp_path: Path
 ) -> None:
-    (letter,) = fail(remote, receiver, event_type, 1, "manual")
+    (letter,) = fail(remote, receiver, event_type, 1, "dead-letters")
     receiver.status = 200
     (tmp_path / "corrected.json").write_text('{"n":  1.0}')
     remote.json("dead-letters", "retry", letter, "--payload", f"@{tmp_path}/corrected.json")
@@ -79,7 +79,7 @@ def test_a_dead_letter_is_retried_with_another_payload(
 def test_all_that_match_are_retried_as_one_operation_and_watched_to_the_end(
     remote: Remote, receiver: Receiver, event_type: str
 ) -> None:
-    letters = fail(remote, receiver, event_type, 5, "manual")
+    letters = fail(remote, receiver, event_type, 5, "dead-letters")
     receiver.status = 200
     preview = remote.json("dead-letters", "retry", "--type", event_type, "--preview")
     assert (preview["count"], preview["endpoints"][0]["endpoint_name"]) == (5, event_type)
@@ -91,7 +91,7 @@ def test_all_that_match_are_retried_as_one_operation_and_watched_to_the_end(
 def test_a_bulk_operation_in_which_something_failed_ends_with_one(
     remote: Remote, receiver: Receiver, event_type: str
 ) -> None:
-    letters = fail(remote, receiver, event_type, 2, "manual")
+    letters = fail(remote, receiver, event_type, 2, "dead-letters")
     ended = remote("dead-letters", "retry", *letters)
     assert ended.code == 1
     assert "0/2 succeeded, 2 failed" in ended.out
@@ -101,7 +101,7 @@ def test_a_bulk_operation_in_which_something_failed_ends_with_one(
 
 
 def test_a_cause_is_resolved_as_a_whole(remote: Remote, receiver: Receiver, event_type: str) -> None:
-    letters = fail(remote, receiver, event_type, 3, "manual")
+    letters = fail(remote, receiver, event_type, 3, "dead-letters")
     (cause,) = {letter["cause"] for letter in dead_of(remote, event_type)}
     groups = {row["cause"]: row["count"] for row in remote.json("dead-letters", "groups")["groups"]}
     assert groups[cause] == 3
@@ -111,7 +111,7 @@ def test_a_cause_is_resolved_as_a_whole(remote: Remote, receiver: Receiver, even
 
 
 def test_deleted_dead_letters_leave_their_log(remote: Remote, receiver: Receiver, event_type: str) -> None:
-    one, *others = fail(remote, receiver, event_type, 3, "manual")
+    one, *others = fail(remote, receiver, event_type, 3, "dead-letters")
     assert remote.json("dead-letters", "delete", one, "--yes")["deleted"] is True
     remote.json("dead-letters", "delete", *others, "--yes")
     assert dead_of(remote, event_type) == []
@@ -119,7 +119,7 @@ def test_deleted_dead_letters_leave_their_log(remote: Remote, receiver: Receiver
 
 
 def test_the_retry_queue_is_retried_now(remote: Remote, receiver: Receiver, event_type: str) -> None:
-    first, *others = fail(remote, receiver, event_type, 3, "carrier")
+    first, *others = fail(remote, receiver, event_type, 3, "retry-queue")
     receiver.status = 200
     remote.json("retry-queue", "retry", first)
     wait_for(lambda: states(remote, [first]) == ["delivered"])
@@ -128,7 +128,7 @@ def test_the_retry_queue_is_retried_now(remote: Remote, receiver: Receiver, even
 
 
 def test_what_is_skipped_moves_to_the_dead_letters(remote: Remote, receiver: Receiver, event_type: str) -> None:
-    one, *others = fail(remote, receiver, event_type, 3, "carrier")
+    one, *others = fail(remote, receiver, event_type, 3, "retry-queue")
     remote.json("retry-queue", "skip", one, "--yes")
     remote.json("retry-queue", "skip", "--endpoint", event_type, "--yes")
     assert set(states(remote, [one, *others])) == {"dead"}
@@ -137,7 +137,7 @@ def test_what_is_skipped_moves_to_the_dead_letters(remote: Remote, receiver: Rec
 def test_a_bulk_operation_is_begun_paused_resumed_and_cancelled(
     remote: Remote, receiver: Receiver, event_type: str
 ) -> None:
-    fail(remote, receiver, event_type, 4, "manual")
+    fail(remote, receiver, event_type, 4, "dead-letters")
     begun = remote.json("dead-letters", "retry", "--type", event_type, "--rate", "0.01", "--yes", "--no-wait")
     bulk_id = begun["bulk_id"]
     assert remote.json("bulk", "pause", bulk_id)["state"] == "paused"
@@ -150,7 +150,7 @@ def test_a_bulk_operation_is_begun_paused_resumed_and_cancelled(
 
 
 def test_a_delivery_whose_state_does_not_allow_it_is_four(remote: Remote, receiver: Receiver, event_type: str) -> None:
-    (letter,) = fail(remote, receiver, event_type, 1, "manual")
+    (letter,) = fail(remote, receiver, event_type, 1, "dead-letters")
     remote.json("dead-letters", "resolve", letter)
     ended = remote("dead-letters", "retry", letter)
     assert ended.code == 4
@@ -158,7 +158,7 @@ def test_a_delivery_whose_state_does_not_allow_it_is_four(remote: Remote, receiv
 
 
 def test_nobody_to_ask_means_no(remote: Remote, receiver: Receiver, event_type: str) -> None:
-    letters = fail(remote, receiver, event_type, 2, "manual")
+    letters = fail(remote, receiver, event_type, 2, "dead-letters")
     ended = remote("dead-letters", "delete", "--type", event_type)
     assert ended.code == 2
     assert "--yes" in ended.err
@@ -167,4 +167,22 @@ def test_nobody_to_ask_means_no(remote: Remote, receiver: Receiver, event_type: 
 
 def test_no_dead_letters_is_good_news(tmp_path: Path) -> None:
     with serving(tmp_path) as fresh:
-        assert Remote(fresh)("dead-letters", "list").err == "No failed events. All integrations healthy.\n"
+        remote = Remote(fresh)
+        for command in ("list", "groups"):
+            assert remote("dead-letters", command).err == "No failed events. All integrations healthy.\n"
+        assert remote("dead-letters", "list", "--type", "order.*").err == "No dead letters for this filter.\n"
+        assert remote("events", "list", "--status", "failed").err == "No events for this filter.\n"
+        assert remote("retry-queue", "list").err == "No deliveries wait for a retry.\n"
+
+
+def test_without_dead_letters_nobody_is_told_that_all_is_healthy_while_a_delivery_waits_for_its_retry(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as fresh, receiving() as receiver:
+        receiver.status = 503
+        fresh.post("/v1/endpoints", {"name": "down", "url": receiver.url, "policy": {"delays": [3600]}})
+        fresh.post("/v1/events", {"event_type": "order.paid", "payload": 1})
+        remote = Remote(fresh)
+        wait_for(lambda: remote.json("retry-queue", "list")["deliveries"])
+        for command in ("list", "groups"):
+            assert remote("dead-letters", command).err == "No dead letters.\n"

@@ -19,6 +19,7 @@ protocols = Pipeline(
     first="uploaded",
     stages=[Stage("extracting", failed="extraction_failed"), Gate("pending_review")],
     last="complete",
+    policy=(0, 0),
 )
 doorstep.add(protocols)
 

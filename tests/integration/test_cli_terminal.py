@@ -84,8 +84,8 @@ def test_what_cannot_be_undone_is_asked_first(remote: Remote, answer: str, code:
 
 
 def test_a_bulk_operation_shows_what_it_is_about_and_how_far_it_is(remote: Remote, receiver: Receiver) -> None:
-    receiver.status = 503
-    remote.json("endpoints", "create", "bars", receiver.url, "--type", "bars.*", "--policy", "manual")
+    receiver.status = 404
+    remote.json("endpoints", "create", "bars", receiver.url, "--type", "bars.*")
     for _ in range(3):
         remote("send", "bars.shown", "{}", "--wait")
     receiver.status = 200
@@ -99,8 +99,8 @@ def test_a_bulk_operation_shows_what_it_is_about_and_how_far_it_is(remote: Remot
 
 
 def test_ctrl_c_ends_the_watching_and_not_what_is_watched(remote: Remote, receiver: Receiver) -> None:
-    receiver.status = 503
-    remote.json("endpoints", "create", "watched", receiver.url, "--type", "watched.*", "--policy", "manual")
+    receiver.status = 404
+    remote.json("endpoints", "create", "watched", receiver.url, "--type", "watched.*")
     for _ in range(4):  # at the rate below, the third waits for minutes; the second may follow the first
         remote("send", "watched.thing", "{}", "--wait")
     arguments = ("--endpoint", "watched", "--rate", "0.01", "--yes", "--no-wait")

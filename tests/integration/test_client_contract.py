@@ -25,8 +25,8 @@ NOW = datetime(2026, 1, 31, tzinfo=UTC)
 ARGUMENTS: dict[str, Any] = {
     "events": [NewEvent(event_type="a", payload=1, endpoint_ids=[], deliver_at=NOW, expires_at=NOW, metadata={})],
     "selection": Selection.everything(),
-    "payload": {},
-    "metadata": {},
+    "payload": {"a": 1},
+    "metadata": {"a": 1},
     "endpoint_ids": [SOME_ID],
     "canary": True,
     **dict.fromkeys(("limit", "drain_per_second", "rate_per_second", "older_than_seconds", "overlap_seconds"), 1),
@@ -89,7 +89,9 @@ def test_a_question_can_say_all_that_the_route_knows_and_nothing_else(call: Call
     if call.route in READ_BY_OTHER_MEANS:
         return
     parameters = operation(call).get("parameters", [])
-    assert set(call.query) == {one["name"] for one in parameters if one["in"] == "query"}
+    assert {name.partition("[")[0] for name in call.query} == {
+        one["name"] for one in parameters if one["in"] == "query"
+    }
     assert len(call.ids) == len([one for one in parameters if one["in"] == "path"])
 
 

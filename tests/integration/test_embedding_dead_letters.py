@@ -56,7 +56,7 @@ async def test_each_way_to_die_is_told_of_once_with_its_reason(ds: Doorstep) -> 
         await ds.send("tried", {})
         skipped = await ds.send("held.skipped", {})
         await ds.send("held.buried", {}, expires_at=datetime.now(UTC) + timedelta(days=1))
-        (delivery,) = await ds.deliveries(DEFAULT_ORG, skipped.event_id)
+        (delivery,) = await ds.components.reader.deliveries(DEFAULT_ORG, skipped.event_id)
         await ds.components.deliveries.act(ActionKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
         await ds.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
         await until(lambda: len(told) >= 4)

@@ -13,6 +13,8 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.encryption import new_secret_key
+from doorstep.engine.directory import current_routing
+from doorstep.errors import ConfigError
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.transports.handler_replies import Received
 from tests.integration.embedding import write
@@ -50,7 +52,8 @@ async def starts(settings: Settings, *timeouts: float) -> list[Endpoint]:
     name."""
     programs = [a_program(settings, timeout) for timeout in timeouts]
     await asyncio.gather(*(program.open(migrate=False) for program in programs))
-    endpoints = await programs[0].endpoints()
+    routing = await current_routing(programs[0].components.store)
+    endpoints = [one for one in routing.endpoints if one.org_id == DEFAULT_ORG]
     await asyncio.gather(*(program.close() for program in programs))
     return sorted(endpoints, key=lambda endpoint: endpoint.name)
 
@@ -97,7 +100,7 @@ async def main():
     print("ready", flush=True)
     sys.stdin.readline()
     await ds.open()
-    print(json.dumps([[str(one.endpoint_id), one.name, one.version] for one in await ds.endpoints()]))
+    print(json.dumps([[str(one.endpoint_id), one.name, one.updated_at.isoformat()] for one in await ds.endpoints()]))
     await ds.close()
 
 asyncio.run(main())
@@ -124,3 +127,10 @@ def test_so_do_first_starts_in_processes_of_their_own(settings: Settings, tmp_pa
     assert not any(code for code, _, _ in ended), ended
     seen = [json.loads(out) for _, out, _ in ended]
     assert len(seen[0]) == 1 and all(one == seen[0] for one in seen)
+
+
+async def test_a_handler_whose_name_another_endpoint_has_stops_the_start_and_names_it(settings: Settings) -> None:
+    async with Doorstep(settings) as other:
+        taken, _ = await other.create_endpoint(name="ship", url="https://shop.example/")
+    with pytest.raises(ConfigError, match=f"handler 'ship' cannot be declared.*{taken.endpoint_id}"):
+        await a_program(settings).open()

@@ -129,6 +129,34 @@ asyncio.run(main())
     assert event_types(tmp_path) == ["y", "y"]
 
 
+def test_a_forgotten_await_is_told_of_wherever_the_program_ends(tmp_path: Path) -> None:
+    """Without any configured logging, as in most scripts. Lines 5 and 8 drop their event at once; line 10 keeps it in a
+    variable until the interpreter exits, and line 12 in a task that never runs."""
+    code = """
+import asyncio, sys
+sys.stderr = sys.stdout
+def view():
+    ds.send("dropped", 1)
+view()
+async def main():
+    ds.send("dropped", 2)
+asyncio.run(main())
+kept = ds.send("kept", 3)
+loop = asyncio.new_event_loop()
+task = loop.create_task(ds.send("never run", 4))
+"""
+    write(tmp_path, "shop", "from doorstep import Doorstep; ds = Doorstep('sqlite:///app.db')" + code)
+    lines = [line.partition(", so")[0] for line in run(tmp_path, "shop.py").splitlines() if "was never" in line]
+    place = "was never awaited at shop.py"
+    assert sorted(lines) == [
+        f"send('dropped', …) {place}:5",
+        f"send('dropped', …) {place}:8",
+        f"send('kept', …) {place}:10",
+        f"send('never run', …) {place}:12",
+    ]
+    assert not (tmp_path / "app.db").exists()
+
+
 def test_the_first_of_many_tasks_that_send_opens_it(tmp_path: Path) -> None:
     code = """
 import asyncio

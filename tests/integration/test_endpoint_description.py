@@ -30,7 +30,9 @@ def test_one_that_is_too_long_is_refused_and_named(served: Program) -> None:
 
 def test_the_client_and_the_command_line_give_and_show_it(served: Program) -> None:
     remote = Remote(served)
-    made = remote.json("endpoints", "create", "shop", URL, "--type", "never", "--description", "Orders of the shop")
+    made = remote.json(
+        "endpoints", "create", "described", URL, "--type", "never", "--description", "Orders of the shop"
+    )
     assert made["description"] == "Orders of the shop"
     with Client(served.url, key=ADMIN_KEY) as client:
         assert client.endpoints.read(made["endpoint_id"]).description == "Orders of the shop"

@@ -21,7 +21,6 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.encryption import new_secret_key
 from doorstep.engine import claim
-from doorstep.engine.accept import Draft
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.org import Org
 from doorstep.policy.fairness import Demand
@@ -136,8 +135,7 @@ async def _flood(doorstep: Doorstep, org_id: UUID, url: str, endpoints: int) -> 
             timeout_seconds=TIMEOUT_SECONDS,
             circuit=CircuitRules(failures_max=1_000_000),
         )
-    draft = Draft(org_id=org_id, event_type="flood", payload=b"{}")
-    await doorstep.send_many([draft] * (WAITING // endpoints))
+    await doorstep.send_many([("flood", {}, {"org_id": org_id})] * (WAITING // endpoints))
 
 
 async def _slowest(doorstep: Doorstep, receivers: Receivers, soon: float | None = None) -> float:

@@ -48,15 +48,15 @@ async def test_the_event_can_be_read_right_after_the_commit_and_is_the_one_that_
     path = tmp_path / "shop.db"
     async with shop.running(f"sqlite:///{path}") as (ds, arrived):
         with closing(sqlite3.connect(path)) as connection:
-            posted = ds.send("order.paid", {"order": "1"}, connection=connection, correlation_id="c-1")
+            posted = ds.send_sync("order.paid", {"order": "1"}, connection=connection, correlation_id="c-1")
             connection.commit()
         assert isinstance(posted, Posted)
-        view = await ds.event(DEFAULT_ORG, posted.event_id)
-        assert view.event.correlation_id == "c-1"
-        assert view.event.created_at >= posted.created_at
+        event = await ds.event(posted.event_id)
+        assert event.correlation_id == "c-1"
+        assert event.created_at >= posted.created_at
         await shop.until_forwarded(ds, arrived, 1)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while (await ds.event(DEFAULT_ORG, posted.event_id)).status is not EventStatus.DELIVERED:
+            while (await ds.components.reader.event(DEFAULT_ORG, posted.event_id)).status is not EventStatus.DELIVERED:
                 await asyncio.sleep(0.002)
 
 
@@ -65,7 +65,7 @@ async def test_sending_on_a_connection_needs_no_opened_doorstep(tmp_path: Path) 
     async with shop.running(f"sqlite:///{path}") as (ds, arrived):
         closed = Doorstep(f"sqlite:///{path}")
         with closing(sqlite3.connect(path)) as connection:
-            closed.send("order.paid", {"order": "1"}, connection=connection)
+            closed.send_sync("order.paid", {"order": "1"}, connection=connection)
             connection.commit()
         await shop.until_forwarded(ds, arrived, 1)
 
@@ -111,7 +111,7 @@ def by_itself_driver_of_session(path: Path) -> object:
 def test_a_connection_that_commits_each_statement_is_refused(tmp_path: Path, connect: Callable[[Path], object]) -> None:
     ds, connection = Doorstep(f"sqlite:///{tmp_path / 'shop.db'}"), connect(tmp_path / "shop.db")
     with pytest.raises(InvalidInput, match="connection: must be in a transaction"):
-        ds.send("order.paid", {}, connection=connection)
+        ds.send_sync("order.paid", {}, connection=connection)
     connection.close()  # type: ignore[attr-defined]
 
 
@@ -120,7 +120,7 @@ def test_a_plain_connection_in_a_transaction_that_was_begun_by_hand_is_taken(tmp
     asyncio.run(Doorstep(f"sqlite:///{path}")._store.migrate())
     with closing(by_itself_sqlite3(path)) as connection:  # type: ignore[type-var]
         connection.execute("BEGIN")
-        Doorstep(f"sqlite:///{path}").send("order.paid", {}, connection=connection)
+        Doorstep(f"sqlite:///{path}").send_sync("order.paid", {}, connection=connection)
         connection.execute("COMMIT")
 
 
@@ -131,7 +131,7 @@ def test_a_program_that_begins_by_itself_when_sqlalchemy_says_so_is_taken(tmp_pa
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     for ending, found in (("rollback", 0), ("commit", 1)):
         with engine.connect() as connection:
-            Doorstep(url).send("order.paid", {}, connection=connection)
+            Doorstep(url).send_sync("order.paid", {}, connection=connection)
             getattr(connection, ending)()
             assert connection.exec_driver_sql("SELECT count(*) FROM doorstep_outbox").scalar() == found
     engine.dispose()
@@ -166,32 +166,50 @@ async def test_asyncio_connections_that_commit_each_statement_are_refused(postgr
         async with careless.transaction():
             await ds.send("order.paid", {}, connection=careless)
     with psycopg.connect(postgres_url, autocommit=True) as blocking, pytest.raises(InvalidInput, match="transaction"):
-        ds.send("order.paid", {}, connection=blocking)
+        ds.send_sync("order.paid", {}, connection=blocking)
 
 
 def test_a_connection_to_another_kind_of_database_is_refused(tmp_path: Path) -> None:
     ds = Doorstep("postgresql://shop@127.0.0.1/shop")
     foreign = closing(sqlite3.connect(tmp_path / "shop.db"))
     with foreign as connection, pytest.raises(InvalidInput, match="postgresql database of Doorstep, got one to sqlite"):
-        ds.send("order.paid", {}, connection=connection)
+        ds.send_sync("order.paid", {}, connection=connection)
 
 
 def test_what_is_no_connection_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"connection: .*got builtins.str"):
-        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send("order.paid", {}, connection="shop.db")
+        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send_sync("order.paid", {}, connection="shop.db")
 
 
 def test_a_session_that_was_forgotten_to_be_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="connection: .*got None; leave it out to send without one"):
-        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send("order.paid", {}, connection=None)
+        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send_sync("order.paid", {}, connection=None)
 
 
-def test_sending_without_an_event_loop_points_to_the_call_that_takes_a_connection(tmp_path: Path) -> None:
-    with (
-        closing(sqlite3.connect(tmp_path / "shop.db")) as connection,
-        pytest.raises(InvalidInput, match="option of `send`"),
-    ):
-        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send_sync("a.b", {}, connection=connection)  # type: ignore[call-arg]
+async def test_the_blocking_call_refuses_an_asyncio_connection_and_inserts_nothing(tmp_path: Path) -> None:
+    ds = Doorstep(f"sqlite:///{tmp_path / 'shop.db'}")
+    await ds.open()
+    async with aiosqlite.connect(tmp_path / "shop.db") as connection:
+        with pytest.raises(InvalidInput, match="is an asyncio connection; await the method"):
+            ds.send_sync("order.paid", {}, connection=connection)
+        assert not connection.in_transaction
+    await ds.close()
+
+
+async def test_a_forgotten_await_on_a_blocking_connection_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ds = Doorstep(f"sqlite:///{tmp_path / 'shop.db'}")
+    await ds.open()
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        ds.send("order.paid", {}, connection=connection)  # type: ignore[unused-coroutine]
+        posted = await ds.send("order.paid", {}, connection=connection)
+        assert connection.execute("SELECT count(*), max(uid) FROM doorstep_outbox").fetchone() == (
+            2,
+            posted.event_id.bytes,
+        )
+    assert not caplog.records
+    await ds.close()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +231,7 @@ async def test_options_of_the_wrong_kind_are_refused_with_and_without_a_connecti
     ds = Doorstep(f"sqlite:///{tmp_path / 'shop.db'}")
     await ds.open()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, pytest.raises(InvalidInput) as refused:
-        ds.send("order.paid", {}, connection=connection, **{field: wrong})  # type: ignore[call-overload]
+        ds.send_sync("order.paid", {}, connection=connection, **{field: wrong})  # type: ignore[call-overload]
     assert refused.value.field == field
     with pytest.raises(InvalidInput) as refused:
         await ds.send("order.paid", {}, **{field: wrong})  # type: ignore[call-overload]
@@ -223,13 +241,13 @@ async def test_options_of_the_wrong_kind_are_refused_with_and_without_a_connecti
 
 def test_a_key_together_with_a_connection_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, pytest.raises(InvalidInput, match="its transac"):
-        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send("a.b", {}, connection=connection, idempotency_key="k")
+        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send_sync("a.b", {}, connection=connection, idempotency_key="k")
 
 
 def test_a_database_without_the_tables_says_what_to_do(tmp_path: Path) -> None:
     empty = closing(sqlite3.connect(tmp_path / "shop.db"))
     with empty as connection, pytest.raises(sqlite3.OperationalError) as error:
-        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send("a.b", {}, connection=connection)
+        Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send_sync("a.b", {}, connection=connection)
     assert "doorstep migrate" in "".join(error.value.__notes__)
 
 
@@ -240,5 +258,5 @@ def test_other_errors_of_the_driver_pass_without_that_advice(tmp_path: Path) -> 
         connection.execute(
             "CREATE TRIGGER no BEFORE INSERT ON doorstep_outbox BEGIN SELECT RAISE(ABORT, 'doorstep_outbox: no'); END"
         )
-        Doorstep(f"sqlite:///{path}").send("a.b", {}, connection=connection)
+        Doorstep(f"sqlite:///{path}").send_sync("a.b", {}, connection=connection)
     assert not hasattr(error.value, "__notes__")

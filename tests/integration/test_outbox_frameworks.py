@@ -43,11 +43,11 @@ def engine(watched: Watched) -> Iterator[Engine]:
 def test_a_session_wakes_after_its_commit_and_once_however_much_it_sent(watched: Watched, engine: Engine) -> None:
     with Session(engine) as session:
         for number in range(5):
-            watched.send("order.paid", {"order": number}, connection=session)
+            watched.send_sync("order.paid", {"order": number}, connection=session)
         assert watched.woken == 0
         session.commit()
         assert watched.woken == 1
-        watched.send("order.paid", {"order": 6}, connection=session)
+        watched.send_sync("order.paid", {"order": 6}, connection=session)
         session.rollback()
         assert watched.woken == 1
 
@@ -55,10 +55,10 @@ def test_a_session_wakes_after_its_commit_and_once_however_much_it_sent(watched:
 def test_a_savepoint_neither_loses_nor_needs_the_wake_up_of_the_commit(watched: Watched, engine: Engine) -> None:
     with Session(engine) as session:
         with session.begin_nested() as part:
-            watched.send("order.paid", {"order": 1}, connection=session)
+            watched.send_sync("order.paid", {"order": 1}, connection=session)
             part.rollback()
         with session.begin_nested():
-            watched.send("order.paid", {"order": 2}, connection=session)
+            watched.send_sync("order.paid", {"order": 2}, connection=session)
         before = watched.woken
         session.commit()
         assert watched.woken == before + 1

@@ -41,14 +41,14 @@ async def test_a_role_with_nothing_but_insert_on_one_table_can_send_on_every_dri
 ) -> None:
     async with shop.running(postgres_url) as (ds, arrived):
         with psycopg.connect(sender_url) as connection:
-            ds.send("order.paid", {"order": "psycopg"}, connection=connection)
+            ds.send_sync("order.paid", {"order": "psycopg"}, connection=connection)
         plain = await asyncpg.connect(sender_url)
         async with plain.transaction():
             await ds.send("order.paid", {"order": "asyncpg"}, connection=plain)
         await plain.close()
         engine = create_engine(sender_url.replace("postgresql:", "postgresql+psycopg:"))
         with Session(engine) as session, session.begin():
-            ds.send("order.paid", {"order": "sqlalchemy"}, connection=session)
+            ds.send_sync("order.paid", {"order": "sqlalchemy"}, connection=session)
         engine.dispose()
         await shop.until_forwarded(ds, arrived, 3)
         assert sorted(arrived) == ["asyncpg", "psycopg", "sqlalchemy"]
@@ -69,7 +69,7 @@ async def test_a_role_that_may_read_the_table_still_sees_nobodys_rows(
     postgres_server.sql(f"GRANT SELECT ON doorstep_orgs TO {SENDER}", database=database)
     ds = Doorstep(postgres_url)
     with psycopg.connect(sender_url) as connection:
-        ds.send("order.paid", {"order": "1"}, connection=connection)
+        ds.send_sync("order.paid", {"order": "1"}, connection=connection)
         connection.commit()
         assert connection.execute("SELECT uid FROM doorstep_outbox").fetchall() == []
         assert connection.execute("DELETE FROM doorstep_outbox").rowcount == 0
@@ -83,7 +83,7 @@ def test_a_role_without_that_right_is_told_what_it_needs(postgres_url: str, post
     )
     url = postgres_server.url(urlsplit(postgres_url).path[1:], role="nobody_at_all")
     with psycopg.connect(url) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege) as refused:
-        Doorstep(postgres_url).send("order.paid", {}, connection=connection)
+        Doorstep(postgres_url).send_sync("order.paid", {}, connection=connection)
     assert "needs INSERT" in "".join(refused.value.__notes__)
 
 

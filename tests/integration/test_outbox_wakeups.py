@@ -71,7 +71,7 @@ async def test_a_process_that_only_sends_tells_the_worker_in_another(postgres_ur
         await until_asleep(worker)
         await until_connected(sender)
         with psycopg.connect(postgres_url) as connection:
-            sender.send("order.paid", {"order": "1"}, connection=connection)
+            sender.send_sync("order.paid", {"order": "1"}, connection=connection)
         await shop.until_forwarded(worker, arrived, 1)
         await sender.close()
 
@@ -82,7 +82,7 @@ async def test_a_thread_that_commits_at_once_wakes_the_worker_of_its_own_process
 
         def order() -> None:
             with psycopg.connect(postgres_url) as connection:
-                ds.send("order.paid", {"order": "1"}, connection=connection)
+                ds.send_sync("order.paid", {"order": "1"}, connection=connection)
 
         thread = threading.Thread(target=order)
         thread.start()
@@ -95,7 +95,7 @@ async def test_on_sqlite_the_commit_of_a_program_that_knows_of_no_worker_is_noti
     async with shop.running(f"sqlite:///{path}") as (ds, arrived):
         await until_asleep(ds)
         with closing(sqlite3.connect(path)) as connection:
-            Doorstep(f"sqlite:///{path}").send("order.paid", {"order": "1"}, connection=connection)
+            Doorstep(f"sqlite:///{path}").send_sync("order.paid", {"order": "1"}, connection=connection)
             connection.commit()
         await shop.until_forwarded(ds, arrived, 1)
 
@@ -152,7 +152,7 @@ async def test_the_control_without_any_hint_nothing_arrives(postgres_url: str) -
     async with shop.running(postgres_url) as (ds, arrived):
         await until_asleep(ds)
         with psycopg.connect(postgres_url) as connection:
-            Doorstep(postgres_url).send("order.paid", {"order": "1"}, connection=connection)
+            Doorstep(postgres_url).send_sync("order.paid", {"order": "1"}, connection=connection)
         await asyncio.sleep(0.3)
         assert arrived == []
         ds.wake()
@@ -173,7 +173,7 @@ async def test_two_workers_forward_each_event_once_and_say_so_once(postgres_url:
             posted = []
             for number in range(40):
                 with psycopg.connect(postgres_url) as connection:
-                    posted.append(one.send("order.paid", {"order": str(number)}, connection=connection).event_id)
+                    posted.append(one.send_sync("order.paid", {"order": str(number)}, connection=connection).event_id)
                 other.wake()
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while len(said) < 40 or await one.components.store.any_waiting(Topic.OUTBOX):

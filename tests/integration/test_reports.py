@@ -48,6 +48,8 @@ def test_a_report_has_a_number_for_each_step_of_its_range(program: Program, name
     assert report["sum"]["success_rate"] == 0.6 and report["sum"]["failed_rate"] == 0.4
     assert report["series"]["statuses"]["failed"][-1] == report["series"]["dead_letters"][-1] == 2
     assert 0 < report["sum"]["time_to_delivery"]["p50"] <= report["sum"]["time_to_delivery"]["p99"]
+    assert 0 < report["sum"]["response_time"]["p50"] <= report["sum"]["response_time"]["p99"]
+    assert sum(one is not None for one in report["series"]["response_time"]["p95"]) in (1, 2)
 
 
 def arrays(series: Any) -> Iterator[list[Any]]:
@@ -101,6 +103,31 @@ def test_the_client_reads_reports_health_and_targets(program: Program) -> None:
         assert met == {"good": True, "bad": False}
 
 
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("sort=success_rate", ["good", "bad"]),
+        ("sort=success_rate&order=asc", ["bad", "good"]),
+        ("sort=dead_letters", ["bad", "good"]),
+        ("sort=attempts&order=asc", ["bad", "good"]),
+        ("sort=name&order=asc", ["bad", "good"]),
+        ("sort=time_to_delivery&order=asc", ["good", "bad"]),
+    ],
+)
+def test_the_health_of_endpoints_is_sorted_over_all_pages(program: Program, query: str, names: list[str]) -> None:
+    first = program.get(f"/v1/stats/endpoints?range=1h&limit=1&{query}").json
+    assert first["pagination"]["has_more"] and first["pagination"]["sort_complete"]
+    rest = program.get(f"/v1/stats/endpoints?range=1h&cursor={first['pagination']['cursor']}&{query}").json
+    assert [one["name"] for one in first["endpoints"] + rest["endpoints"]] == names
+
+
+def test_a_failed_attempt_has_a_response_time_but_no_time_to_delivery(program: Program) -> None:
+    health = {one["name"]: one for one in program.get("/v1/stats/endpoints").json["endpoints"]}
+    assert health["bad"]["time_to_delivery"]["p95"] is None
+    assert health["bad"]["response_time"]["p95"] > 0 and health["bad"]["response_time"]["mean"] > 0
+    assert program.get("/v1/stats/endpoints?sort=nothing").status == 422
+
+
 def test_an_endpoint_is_judged_by_its_own_target_and_the_others_by_the_default(program: Program) -> None:
     with Client(program.url, key=ADMIN_KEY) as client:
         good, bad = endpoint_named(program, "good"), endpoint_named(program, "bad")
@@ -125,6 +152,9 @@ def test_a_terminal_shows_charts_health_and_targets(program: Program, tmp_path: 
     assert remote("stats", "--range", "30d", "--endpoint", "bad").code == 0
     health = remote("endpoints", "health")
     assert "good" in health.out and "100 %" in health.out and "bad" in health.out
+    assert [one["name"] for one in remote.json("endpoints", "health", "--sort", "dead_letters")["endpoints"]] == [
+        "bad", "good"
+    ]  # fmt: skip
     assert remote("endpoints", "update", "good", "--slo", "99.9%,30s,2h").code == 0
     spans = {"p95_seconds": 300.0, "oldest_seconds": 600.0}
     assert remote.json("slo", "set-default", "99%", "5m", "10m") == {"success": 0.99, **spans}

@@ -16,9 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
+from doorstep.encryption import new_secret_key
+from tests.support.builders import unused
 from tests.support.commands import doorstep
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.ports import free_port
+from tests.support.postgres_server import PostgresServer
 from tests.support.program import ADMIN_KEY, Program, running, serving, wait_for
 from tests.support.receiver import Receiver
 
@@ -31,7 +34,7 @@ def send(program: Program, key: str | None = ADMIN_KEY) -> str:
 
 
 def add_endpoint(program: Program, receiver: Receiver, **more: object) -> str:
-    answer = program.post("/v1/endpoints", {"name": "shop", "url": receiver.url, **more})
+    answer = program.post("/v1/endpoints", {"name": unused("shop"), "url": receiver.url, **more})
     assert answer.status == 201, answer.body
     endpoint_id: str = answer.json["endpoint_id"]
     return endpoint_id
@@ -181,6 +184,25 @@ def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> No
     assert code in (1, 2)
     assert "127.0.0.1" in sentence and "cannot reach the database" in sentence
     assert "c4n4ry" not in sentence
+
+
+def test_a_database_that_postgresql_refuses_is_one_sentence_with_its_reason(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    url = postgres_server.url("postgres")
+    host = url.partition("@")[2].partition("/")[0]
+    for database, reason, remedy in (
+        (f"nobody:c4n4ry@{host}/postgres", 'role "nobody" does not exist', "create the role"),
+        (f"{url[13:].partition('@')[0]}@{host}/nothing", 'database "nothing" does not exist', "CREATE DATABASE"),
+        (f"me:c4n4ry@{host}/postgres?sslmode=require", "it does not offer TLS", "sslmode"),
+        ("me:c4n4ry@no-such-host.invalid/x", "the name of its host cannot be resolved", "check the URL"),
+        (f"me:c4n4ry@127.0.0.1:{free_port()}/x", "nothing listens at its host and port", "check the URL"),
+    ):
+        for command in ("worker", "migrate"):
+            given = ("--database", f"postgresql://{database}")
+            code, sentence = refused(tmp_path, command, *given, DOORSTEP_SECRET_KEY=new_secret_key())
+            assert code in (2, 5, 1), sentence
+            assert reason in sentence and remedy in sentence and "c4n4ry" not in sentence
 
 
 @pytest.mark.parametrize("app", ["nothing", "no_such_module:doorstep", "json:dumps", "json:no_such_name"])

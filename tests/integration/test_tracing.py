@@ -43,7 +43,13 @@ def exporting(collector: Collector, **more: str) -> dict[str, str]:
 def send(program: Program, receiver: Receiver, headers: dict[str, str]) -> str:
     shape = {"name": "shop", "url": receiver.url, "event_types": ["order"]}
     assert program.post("/v1/endpoints", shape).status == 201
-    return str(program.post("/v1/events", {"event_type": "order", "payload": 1}, headers=headers).json["event_id"])
+    return send_event(program, headers)
+
+
+def send_event(program: Program, headers: dict[str, str] | None = None) -> str:
+    return str(
+        program.post("/v1/events", {"event_type": "order", "payload": 1}, headers=headers or {}).json["event_id"]
+    )
 
 
 def attempts(collector: Collector, count: int) -> list[Collected]:
@@ -136,9 +142,10 @@ def test_a_collector_that_is_away_costs_a_line_in_the_log_and_nothing_else(
 ) -> None:
     collector.status = 400
     with serving(tmp_path, environment=exporting(collector)) as program:
+        send(program, receiver, {})
         for count in (1, 2, 3):
-            send(program, receiver, {})
             wait_for(lambda count=count: len(collector.requests) >= count)
+            send_event(program)
         delivered = wait_for(lambda: [f for f in program.facts("status_transition") if f["new_status"] == "delivered"])
         (line,) = wait_for(lambda: [one for one in program.facts("notice") if "trace collector" in one["message"]])
     assert delivered and line["level"] == "warning"

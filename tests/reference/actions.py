@@ -14,10 +14,13 @@ from doorstep.model.attempt import Category, Code
 from doorstep.model.bulk import IN_FLIGHT_MAX, Bulk, BulkKind, BulkStep
 from doorstep.model.claim import Move, Moved, StatusChange
 from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
-from doorstep.model.event import EventStatus
+from doorstep.model.event import EventStatus, EventView
+from doorstep.model.inbox import InboxAnswer, InboxAnswered, InboxResult, inbox_result
 from doorstep.stores import notes
+from doorstep.stores.limits import INBOX_BYTES_MAX, count_within
 from doorstep.stores.store import Topic
 from tests.reference.finds import FindVerbs
+from tests.reference.projections import view_of
 from tests.reference.tables import BulkItem, DeliveryRow, Tables
 
 
@@ -29,15 +32,19 @@ class ActionVerbs(FindVerbs):
         done: list[DeliveryRow] = []
         moves: list[Move] = []
         refused: dict[UUID, DeliveryState | None] = {}
+        edits: list[notes.Edit] = []
         for delivery_id in dict.fromkeys(action.delivery_ids):
             row = self._find_row(action.org_id, delivery_id)
             if row is not None and row.delivery.state in action.possible_in:
+                if action.payload is not None:
+                    before = row.event.event.payload if row.own_payload is None else row.own_payload
+                    edits.append(notes.Edit(delivery_id, before, action.payload))
                 moves += self._apply(action, row)
                 done.append(row)
             else:
                 refused[delivery_id] = row.delivery.state if row else None
         result = ActionResult(tuple(row.delivery.delivery_id for row in done), refused)
-        self._tables.add_audit(notes.action_entry(action, result))
+        self._tables.add_audit(notes.action_entry(action, result, edits))
         self._tables.wake(Topic.DELIVERIES)
         return result, Moved(tuple(moves), tuple(self._tables.update_statuses(done, action.at)))
 
@@ -77,15 +84,57 @@ class ActionVerbs(FindVerbs):
         ][:limit]
         return dead_letter_all(self._tables, rows, code, reason, now)
 
-    async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
-        row = self._tables.event(org_id, event_id)
-        if row.accepted_deliveries:
-            raise Conflict(f"event {event_id} is delivered to endpoints; only events of the inbox are acknowledged")
-        old = row.status
-        if old is EventStatus.RECEIVED:
-            self._tables.set_status(row, EventStatus.DELIVERED, now)
-            self._tables.acknowledged[event_id] = now
-        return StatusChange(event_id, org_id, row.event.correlation_id, old, EventStatus.DELIVERED)
+    async def lease_inbox(
+        self,
+        org_id: UUID,
+        event_types: Sequence[str],
+        limit: int,
+        holder: str,
+        now: Instant,
+        until: Instant,
+        user_id: str | None = None,
+    ) -> list[EventView]:
+        self._tables.check_org(org_id)
+        waiting = [
+            row
+            for row in self._tables.events.values()
+            if row.event.org_id == org_id
+            and row.is_leasable(now)
+            and (not event_types or row.event.event_type in event_types)
+            and user_id in (None, row.event.user_id)
+        ]
+        rows = sorted(waiting, key=lambda row: (row.leasable_at, row.event.event_id))[:limit]
+        rows = rows[: count_within((len(row.event.payload) for row in rows), INBOX_BYTES_MAX)]
+        for row in rows:
+            row.visible_at, row.leased_by, row.receive_count = until, holder, row.receive_count + 1
+        return [view_of(row, self._tables) for row in rows]
+
+    async def answer_inbox(
+        self, org_id: UUID, answers: Sequence[InboxAnswer], actor: str, now: Instant
+    ) -> InboxAnswered:
+        self._tables.check_org(org_id)
+        results: dict[UUID, InboxResult] = {}
+        changes: list[StatusChange] = []
+        for answer in answers:
+            row = self._tables.events.get(answer.event_id)
+            if row is None or row.event.org_id != org_id or row.deleted:
+                results[answer.event_id] = InboxResult.NOT_FOUND
+                continue
+            result = inbox_result(answer, row.status, row.accepted_deliveries, row.receive_count, row.event.user_id)
+            results[answer.event_id] = result
+            if result is InboxResult.NACKED:
+                row.visible_at, row.leased_by = answer.visible_at, None
+            elif result is InboxResult.ACKNOWLEDGED and row.status is EventStatus.RECEIVED:
+                self._tables.set_status(row, EventStatus.DELIVERED, now)
+                self._tables.acknowledged[answer.event_id] = now
+                change = EventStatus.RECEIVED, EventStatus.DELIVERED
+                event = row.event
+                changes.append(
+                    StatusChange(answer.event_id, org_id, event.correlation_id, *change, user_id=event.user_id)
+                )
+        answered = InboxAnswered(results, tuple(changes))
+        self._tables.add_audit(*notes.inbox_entries(org_id, answered, actor, now))
+        return answered
 
     async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
         event = self._tables.event(org_id, event_id)
@@ -93,9 +142,8 @@ class ActionVerbs(FindVerbs):
             raise Conflict(notes.in_progress(event_id))
         waiting = [row for row in event.deliveries if row.delivery.state is DeliveryState.PENDING]
         letters = [row for row in event.deliveries if row.delivery.state in DEAD_STATES and not row.delivery.deleted]
-        moves = [
-            move for row in waiting for move in self._tables.change(row, now, notes.deleted(actor), **_cancelled(now))
-        ]
+        note = notes.deleted(self._tables.actor_name(org_id, actor))
+        moves = [move for row in waiting for move in self._tables.change(row, now, note, **_cancelled(now))]
         for row in letters:
             self._tables.change(row, now, "", **_deleted(now))
         changes = self._tables.update_statuses(waiting, now)
@@ -111,9 +159,12 @@ class ActionVerbs(FindVerbs):
 
     def _apply(self, action: Action, row: DeliveryRow) -> list[Move]:
         if action.kind is ActionKind.RETRY and row.delivery.state is not DeliveryState.PENDING:
-            row.round_base = row.delivery.attempt
+            row.round_base, row.uncounted, row.on_recovery = row.delivery.attempt, 0, False
             row.own_payload = row.own_payload if action.payload is None else action.payload
-        return self._tables.change(row, action.at, notes.acted(action), **_effect(action, row.delivery))
+        note = notes.acted(action, self._tables.actor_name(action.org_id, action.actor))
+        if action.kind is ActionKind.SKIP:
+            return _dead_letter(self._tables, row, Code.SKIPPED, note, action.at, note)
+        return self._tables.change(row, action.at, note, **_effect(action, row.delivery))
 
     def _remember(self, items: dict[UUID, BulkItem], done: tuple[UUID, ...]) -> int:
         """Remember the deliveries that were retried; return how many of them are new."""
@@ -134,9 +185,16 @@ class ActionVerbs(FindVerbs):
 
 def dead_letter_all(tables: Tables, rows: Sequence[DeliveryRow], code: str, reason: str, now: Instant) -> Moved:
     """Turn waiting deliveries into dead letters without another attempt."""
-    dead, note = _dead(code, reason, now), notes.dead(code)
-    moves = [move for row in rows for move in tables.change(row, now, note, **dead)]
+    moves = [move for row in rows for move in _dead_letter(tables, row, code, reason, now, notes.dead(code))]
     return Moved(tuple(moves), tuple(tables.update_statuses(rows, now)))
+
+
+def _dead_letter(tables: Tables, row: DeliveryRow, code: str, reason: str, at: Instant, note: str) -> list[Move]:
+    """A skip is not a failure: a delivery that failed before keeps its error."""
+    if code == Code.SKIPPED and row.delivery.code is not None:
+        return tables.change(row, at, note, skipped=reason, **_dead(at))
+    error = {"category": Category.PERMANENT, "code": code, "reason": reason}
+    return tables.change(row, at, note, **_dead(at), **error)
 
 
 def _effect(action: Action, delivery: Delivery) -> dict[str, Any]:
@@ -145,20 +203,19 @@ def _effect(action: Action, delivery: Delivery) -> dict[str, Any]:
         case ActionKind.RETRY if delivery.blocked:
             return {"forced": action.forced}
         case ActionKind.RETRY if delivery.state is DeliveryState.PENDING:
-            assert delivery.due_at is not None, "only a blocked delivery has no due time"
-            return {"due_at": min(delivery.due_at, action.at), "forced": action.forced}
+            return {"due_at": min(delivery.due_at or action.at, action.at), "forced": action.forced}
         case ActionKind.RETRY:
             revived: dict[str, Any] = {"state": DeliveryState.PENDING, "due_at": action.revive_at, "settled_at": None}
             edited = delivery.edited or action.payload is not None
             return revived | {"retry_attempts": 0, "forced": action.forced, "edited": edited}
-        case ActionKind.SKIP:
-            return _dead(Code.SKIPPED, notes.acted(action), action.at)
         case ActionKind.RESOLVE:
             return {"state": DeliveryState.RESOLVED, "settled_at": action.at}
         case ActionKind.DELETE:
             return _deleted(action.at)
         case ActionKind.CANCEL:
             return _cancelled(action.at)
+        case ActionKind.SKIP:
+            raise AssertionError("a skip makes a dead letter, see _dead_letter")
 
 
 def _cancelled(at: Instant) -> dict[str, Any]:
@@ -169,7 +226,6 @@ def _deleted(at: Instant) -> dict[str, Any]:
     return {"deleted": True, "settled_at": at}
 
 
-def _dead(code: str, reason: str, at: Instant) -> dict[str, Any]:
+def _dead(at: Instant) -> dict[str, Any]:
     """The new fields of a waiting delivery that becomes a dead letter without another attempt."""
-    cause = {"category": Category.PERMANENT, "code": code, "reason": reason}
-    return {"state": DeliveryState.DEAD, "due_at": None, "blocked": False, "forced": False, "settled_at": at} | cause
+    return {"state": DeliveryState.DEAD, "due_at": None, "blocked": False, "forced": False, "settled_at": at}

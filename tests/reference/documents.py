@@ -19,11 +19,11 @@ from doorstep.model.delivery import Delivery, DeliveryPayload
 from doorstep.model.endpoint import Circuit, CircuitChange, CircuitState, Endpoint, EndpointState, Routing
 from doorstep.model.entity import Entity, PipelineDeclaration
 from doorstep.model.event import EventSummary, EventView
-from doorstep.model.org import ApiKey, Org
+from doorstep.model.org import ApiKey, KeyCheck, Org
 from doorstep.model.outbox import OutboxMessage, summary_of_message, view_of_message
 from doorstep.stores import notes
 from doorstep.stores.incidents import circuit_change_incident, config_change_incident, endpoint_change_incident
-from doorstep.stores.limits import check_revocable, key_by_id
+from doorstep.stores.limits import check_revocable, key_by_id, unique_name
 from doorstep.stores.store import Delete, Document, Put
 from tests.reference.projections import summary_of, view_of
 from tests.reference.rows import Documents
@@ -83,7 +83,7 @@ class DocumentVerbs:
         row = self._tables.events.get(event_id)
         if row is None or org_id not in (None, row.event.org_id) or row.deleted:
             return None
-        return view_of(row) if kind is EventView else summary_of(row)
+        return (view_of if kind is EventView else summary_of)(row, self._tables)
 
     def _outbox_message(self, org_id: UUID | None, event_id: UUID) -> OutboxMessage | None:
         """A message in the outbox that has not become an event yet."""
@@ -116,7 +116,7 @@ class DocumentVerbs:
         document = change.document
         documents, key = self._table_of(document)
         stored = documents.get(key)
-        if not isinstance(document, Org | WorkerEntry | PipelineDeclaration):
+        if not isinstance(document, Org | KeyCheck | WorkerEntry | PipelineDeclaration):
             self._tables.check_org(document.org_id)
             if stored is not None and stored.org_id != document.org_id:
                 if isinstance(document, Endpoint):
@@ -128,6 +128,8 @@ class DocumentVerbs:
             return False
         if change.expected_version not in (None, getattr(stored, "version", 0)):
             return False
+        if isinstance(document, Endpoint):
+            self._check_name(document)
         if stored is None and change.limit is not None:
             self._check_room(document, change.limit, entry)
         if isinstance(document, ApiKey):
@@ -139,10 +141,17 @@ class DocumentVerbs:
             own = (one for one in self._tables.endpoints if one.org_id == document.org_id)
             if sum(one.state is not EndpointState.DELETED for one in own) >= limit:
                 raise Conflict(notes.too_many_endpoints(limit))
-        elif not isinstance(document, Org | WorkerEntry):
+        elif not isinstance(document, Org | KeyCheck | WorkerEntry):
             configs = [one for one in self._tables.alert_configs if one.org_id == document.org_id]
             if len(configs) >= limit and not list(_over(configs, entry)):
                 raise Conflict(notes.too_many_alert_configs(limit))
+
+    def _check_name(self, endpoint: Endpoint) -> None:
+        name = unique_name(endpoint)
+        own = (one for one in self._tables.endpoints if name is not None and one.org_id == endpoint.org_id)
+        holder = next((one for one in own if unique_name(one) == name), endpoint)
+        if holder.endpoint_id != endpoint.endpoint_id:
+            raise Conflict(notes.endpoint_name_taken(endpoint.name, holder.endpoint_id))
 
     def _check_digest(self, key: ApiKey) -> None:
         if any(one.digest == key.digest and one.key_id != key.key_id for one in self._tables.keys):
@@ -161,7 +170,7 @@ class DocumentVerbs:
             if stored is None and change.limit is not None:
                 self._make_room(document.org_id, change.limit, entry)
             tables.add_incident(config_change_incident(document, _at(entry)))
-        if change.expected_version is not None and not isinstance(document, Bulk):
+        if change.expected_version is not None and not isinstance(document, Bulk | KeyCheck):
             document = replace(document, version=change.expected_version + 1)
         documents[key] = document
 
@@ -186,6 +195,8 @@ class DocumentVerbs:
                 return tables.orgs, document.org_id
             case ApiKey():
                 return tables.keys, document.key_id
+            case KeyCheck():
+                return tables.key_checks, None
             case Endpoint():
                 return tables.endpoints, document.endpoint_id
             case Bulk():

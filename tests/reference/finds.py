@@ -38,12 +38,14 @@ from doorstep.model.listing import (
     DeliveryHistory,
     EventDeliveries,
     FailingEndpoints,
+    KeyChecks,
     KeyNames,
     KeyPrefixes,
     KeysByDigest,
     OrgKeys,
     Orgs,
     RejectedMessages,
+    ShortIds,
     UnhealthyEndpoints,
     Workers,
 )
@@ -66,6 +68,8 @@ class FindVerbs(ListVerbs):
                 found = filter(own, tables.keys)
             case KeysByDigest():
                 found = (key for key in filter(own, tables.keys) if key.digest == query.digest)
+            case KeyChecks():
+                found = tables.key_checks
             case KeyNames():
                 found = self._key_names(org_id, query)
             case KeyPrefixes():
@@ -111,6 +115,8 @@ class FindVerbs(ListVerbs):
                 own = self.owns_endpoint(org_id, query.endpoint_id)
                 changes = self._tables.circuit_history.get(query.endpoint_id, []) if own else []
                 return changes if query.newest is None else changes[max(0, len(changes) - query.newest) :]
+            case ShortIds():
+                return self._short_ids(org_id, query)
             case UnhealthyEndpoints():
                 return self._unhealthy(org_id, query)
             case FailingEndpoints():
@@ -156,6 +162,14 @@ class FindVerbs(ListVerbs):
         if row is None or org_id not in (None, row.delivery.org_id):
             raise NotFound(f"no delivery {delivery_id}")
         return row
+
+    def _short_ids(self, org_id: UUID | None, query: ShortIds) -> list[UUID]:
+        events = ((key, row.event) for key, row in self._tables.events.items())
+        deliveries = ((key, row.delivery) for key, row in self._tables.deliveries.items())
+        owned = events if query.kind == "event" else deliveries
+        ids = [key for key, one in owned if org_id in (None, one.org_id) and key.int & 0xFFFF_FFFF == query.tail]
+        within = [key for key in ids if any(begin <= key < end for begin, end in query.ranges)]
+        return sorted(within, reverse=True)[: query.limit]
 
     def _in_flight(self, org_id: UUID | None, bulk_id: UUID) -> list[InFlightRetry]:
         unknown = [(uid, one) for uid, one in self.bulk_items(org_id, bulk_id).items() if one.succeeded is None]

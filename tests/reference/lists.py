@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -12,6 +13,7 @@ from doorstep.clock import Instant
 from doorstep.errors import NotFound
 from doorstep.model.action import AuditEntry
 from doorstep.model.alert import Alert, AlertFilter
+from doorstep.model.attempt import AttemptSummary
 from doorstep.model.batch import BatchFilter
 from doorstep.model.bulk import BulkFailures, BulkFilter, BulkResults, retry_succeeded
 from doorstep.model.delivery import OPEN_STATES, Delivery, DeliveryState
@@ -19,12 +21,15 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.entity import Entity, EntityFilter, OrphanedEntities, Phase
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import (
+    AttemptFilter,
     AuditFilter,
     CauseGroup,
     CauseGroups,
     Count,
     DeadLetterFilter,
+    DeliveryFilter,
     EndpointFilter,
+    EventBodies,
     EventFilter,
     InboxFilter,
     Page,
@@ -46,7 +51,7 @@ from doorstep.stores.limits import (
     write_cursor,
 )
 from tests.reference.documents import DocumentVerbs, decode_entity
-from tests.reference.projections import summary_of, view_of
+from tests.reference.projections import attempt_summary, body_of, summary_of, view_of
 from tests.reference.tables import BulkItem, DeliveryRow, EventRow
 
 T = TypeVar("T")
@@ -84,7 +89,7 @@ class ListVerbs(DocumentVerbs):
             return self._orphaned_page(org_id, query, cursor, limit)
         listing = self._listing(org_id, query)
         rows = listing.after(cursor)
-        if isinstance(query, InboxFilter):
+        if isinstance(query, InboxFilter | EventBodies):
             limit = min(limit, count_within((len(row.event.payload) for row in rows), INBOX_BYTES_MAX))
         items = tuple(map(listing.item, rows[:limit]))
         if isinstance(query, CauseGroups):
@@ -120,10 +125,20 @@ class ListVerbs(DocumentVerbs):
         tables = self._tables
         match query:
             case EventFilter():
-                rows = [row for row in self._events(org_id) if _matches_event(row, query)]
-                return Listing(rows, _event_position, summary_of, not query.oldest_first)
+                found = self._found(org_id, query)
+                return Listing(found, _event_position, partial(summary_of, tables=tables), not query.oldest_first)
+            case EventBodies():
+                found = self._found(org_id, query.filter)
+                return Listing(found, _event_position, body_of, not query.filter.oldest_first)
             case InboxFilter():
-                return Listing(self._inbox(org_id, query.status), _event_position, view_of)
+                return Listing(self._inbox(org_id, query), _event_position, partial(view_of, tables=self._tables))
+            case DeliveryFilter():
+                listed = [row for row in self._deliveries(org_id) if _is_listed(row.delivery, query)]
+                return Listing(listed, _id_position, _delivery, newest_first=True)
+            case AttemptFilter():
+                maxima = (KEY_MAX, KEY_MAX, *(2**31 - 1,) * 3)
+                attempts = [row for row in self._attempts(org_id) if _is_listed_attempt(row[1], query)]
+                return Listing(attempts, lambda row: row[0], lambda row: row[1], newest_first=True, cursor_max=maxima)
             case RetryQueueFilter():
                 queued = [row for row in self._deliveries(org_id) if _is_queued(row.delivery, query)]
                 return Listing(queued, _due_position, _delivery, cursor_max=(KEY_MAX, ID_MAX))
@@ -141,7 +156,11 @@ class ListVerbs(DocumentVerbs):
             case BulkFailures():
                 return Listing(self._bulk_failures(org_id, query), _key_position, _delivery, cursor_max=(KEY_MAX,))
             case AuditFilter():
-                return _newest_first([row for row in tables.audit.numbered() if _matches_entry(row[1], org_id, query)])
+                entries = [row for row in tables.audit.numbered() if _matches_entry(row[1], org_id, query)]
+                if query.about:
+                    return _newest_first(entries)
+                position, cursor_max = lambda row: (row[1].at, row[0]), (KEY_MAX, KEY_MAX)
+                return Listing(entries, position, lambda row: row[1], newest_first=True, cursor_max=cursor_max)
             case AlertFilter():
                 return _newest_first([row for row in tables.alerts.numbered() if _matches_alert(row[1], org_id, query)])
             case BulkFilter():
@@ -160,12 +179,33 @@ class ListVerbs(DocumentVerbs):
         events = self._tables.events.values()
         return [row for row in events if org_id in (None, row.event.org_id) and not row.deleted]
 
-    def _inbox(self, org_id: UUID | None, status: EventStatus) -> list[EventRow]:
-        pushed = status is EventStatus.FAILED
-        return [row for row in self._events(org_id) if row.status is status and bool(row.accepted_deliveries) is pushed]
+    def _found(self, org_id: UUID | None, query: EventFilter) -> list[EventRow]:
+        return [row for row in self._events(org_id) if _matches_event(row, query) and self._was_sent_with(row, query)]
+
+    def _was_sent_with(self, row: EventRow, query: EventFilter) -> bool:
+        """Whether this is the event that the organization last sent with the filter's idempotency key."""
+        if query.idempotency_key is None:
+            return True
+        stored = self._tables.idempotency.get((row.event.org_id, query.idempotency_key))
+        return stored is not None and stored[2].event_id == row.event.event_id
+
+    def _inbox(self, org_id: UUID | None, query: InboxFilter) -> list[EventRow]:
+        pushed = query.status is EventStatus.FAILED
+        return [
+            row
+            for row in self._events(org_id)
+            if row.status is query.status
+            and bool(row.accepted_deliveries) is pushed
+            and query.user_id in (None, row.event.user_id)
+        ]
 
     def _deliveries(self, org_id: UUID | None) -> list[DeliveryRow]:
         return [row for row in self._tables.deliveries.values() if org_id in (None, row.delivery.org_id)]
+
+    def _attempts(self, org_id: UUID | None) -> list[tuple[Position, AttemptSummary]]:
+        """The attempts with their positions. Attempts with the same number are in the order of the log."""
+        logged = [(row, n, one) for row in self._deliveries(org_id) for n, one in enumerate(row.attempts)]
+        return [((one.started_at, row.key, one.number, n, 0), attempt_summary(row, one)) for row, n, one in logged]
 
     def _dead_letters(self, org_id: UUID | None, query: DeadLetterFilter) -> list[DeliveryRow]:
         return [row for row in self._deliveries(org_id) if _is_dead_letter(row.delivery, query)]
@@ -233,8 +273,19 @@ class ListVerbs(DocumentVerbs):
 
 
 def _check_text(query: PagedQuery[Any]) -> None:
-    for name in ("event_type", "status", "actor", "action"):
+    for name in (
+        "event_type",
+        "status",
+        "action",
+        "code",
+        "correlation_id",
+        "ordering_key",
+        "idempotency_key",
+        "user_id",
+    ):
         check_storable(name, getattr(getattr(query, "filter", query), name, None))
+    for actor in getattr(query, "actors", ()):
+        check_storable("actor", actor)
 
 
 def _matches_event(row: EventRow, query: EventFilter) -> bool:
@@ -244,6 +295,39 @@ def _matches_event(row: EventRow, query: EventFilter) -> bool:
         and _matches_type(row.event.event_type, query.event_type)
         and (query.created_from is None or event_id >= earliest_id(query.created_from))
         and (query.created_before is None or event_id < earliest_id(query.created_before))
+        and (query.endpoint_id is None or any(_is_owed(one.delivery, query.endpoint_id) for one in row.deliveries))
+        and query.correlation_id in (None, row.event.correlation_id)
+        and query.ordering_key in (None, row.event.ordering_key)
+        and query.user_id in (None, row.event.user_id)
+        and row.search_keys.issuperset(query.search_keys)
+    )
+
+
+def _is_owed(delivery: Delivery, endpoint_id: UUID) -> bool:
+    return delivery.endpoint_id == endpoint_id and not delivery.deleted
+
+
+def _is_listed(delivery: Delivery, query: DeliveryFilter) -> bool:
+    old = delivery.state is DeliveryState.DEAD and (delivery.settled_at or 0) < query.archived_before
+    return (
+        not delivery.deleted
+        and query.state in (None, DeliveryState.ARCHIVED if old else delivery.state)
+        and query.endpoint_id in (None, delivery.endpoint_id)
+        and query.code in (None, delivery.code)
+        and _matches_type(delivery.event_type, query.event_type)
+        and (query.created_from is None or delivery.delivery_id >= earliest_id(query.created_from))
+        and (query.created_before is None or delivery.delivery_id < earliest_id(query.created_before))
+    )
+
+
+def _is_listed_attempt(attempt: AttemptSummary, query: AttemptFilter) -> bool:
+    return (
+        query.endpoint_id in (None, attempt.endpoint_id)
+        and query.succeeded in (None, attempt.category is None)
+        and query.code in (None, attempt.code)
+        and _matches_type(attempt.event_type, query.event_type)
+        and (query.started_from is None or attempt.started_at >= query.started_from)
+        and (query.started_before is None or attempt.started_at < query.started_before)
     )
 
 
@@ -287,7 +371,9 @@ def _matches_endpoint(endpoint: Endpoint, org_id: UUID | None, state: EndpointSt
 def _matches_entry(entry: AuditEntry, org_id: UUID | None, query: AuditFilter) -> bool:
     return (
         org_id in (None, entry.org_id)
-        and query.actor in (None, entry.actor)
+        and (not query.actors or entry.actor in query.actors)
+        and (query.since is None or entry.at >= query.since)
+        and (query.before is None or entry.at < query.before)
         and query.action in (None, entry.action)
         and (not query.about or not set(map(str, query.about)).isdisjoint(entry.subjects))
     )

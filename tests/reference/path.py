@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from doorstep.clock import DAY, Instant
 from doorstep.errors import NotFound, StaleRouting
-from doorstep.model.claim import Claim, Lane, Quota, Settled, Settlement
+from doorstep.model.claim import Claim, Lane, Lease, Quota, Settled, Settlement
 from doorstep.model.delivery import DeliveryState, check_transition
-from doorstep.model.endpoint import EndpointState
-from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
+from doorstep.model.endpoint import RAMP, CircuitState, EndpointState
+from doorstep.model.event import EventStatus, Receipt, Submission, Verdict, any_left
 from doorstep.stores import notes
 from doorstep.stores.limits import admit, check_storable, count_within, storable
 from doorstep.stores.store import Topic
@@ -24,13 +26,16 @@ class PathVerbs:
 
     _tables: Tables
 
-    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+    async def accept(
+        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+    ) -> list[Receipt]:
         if routing_version != self._tables.routing_version:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
         for submission in submissions:
             self._check(submission)
-        receipts = [self._accept(submission, now) for submission in submissions]
-        self._tables.wake(Topic.DELIVERIES)
+        receipts = [self._accept(submission, now, lease) for submission in submissions]
+        if any_left(submissions, receipts):
+            self._tables.wake(Topic.DELIVERIES)
         return receipts
 
     async def due_lanes(self, now: Instant) -> list[Lane]:
@@ -38,7 +43,17 @@ class PathVerbs:
         for row in self._tables.by_due(DeliveryState.PENDING):
             if row.delivery.due_at is not None:
                 first.setdefault(row.delivery.endpoint_id, row.delivery.due_at)
-        return [Lane(one, due_at, self._tables.circuits.get(one)) for one, due_at in first.items()]
+        return [self._lane(one, due_at) for one, due_at in first.items()]
+
+    def _lane(self, endpoint_id: UUID, due_at: Instant) -> Lane:
+        circuit = self._tables.circuits.get(endpoint_id)
+        recoverable = self._recoverable(endpoint_id) if circuit and circuit.changed_at else []
+        return Lane(endpoint_id, due_at, circuit, recoverable[0].delivery.last_attempt_at if recoverable else None)
+
+    def _recoverable(self, endpoint_id: UUID) -> list[DeliveryRow]:
+        """The deliveries that wait for a recovery, the least recently attempted one first."""
+        rows = [row for row in self._tables.by_due(DeliveryState.PENDING, endpoint_id) if row.on_recovery]
+        return sorted(rows, key=lambda row: (row.delivery.last_attempt_at or 0, row.key))
 
     async def claim(
         self,
@@ -49,7 +64,8 @@ class PathVerbs:
         forced_max: int = 0,
         unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
-        claims = [self._claim(row, now, lease_until, worker) for row in self._due_forced(now, forced_max, unserved)]
+        forced = self._due_forced(now, forced_max, unserved)
+        claims = [self._claim(row, now, lease_until, worker)._replace(was_due_at=None) for row in forced]
         for quota in quotas:
             claims += [self._claim(row, now, lease_until, worker) for row in self._due_in(quota, now)]
         return claims
@@ -95,6 +111,7 @@ class PathVerbs:
         self._tables.check_org(submission.event.org_id)
         check_storable("event_type", submission.event.event_type)
         check_storable("correlation_id", submission.event.correlation_id)
+        check_storable("user_id", submission.event.user_id)
         check_storable("ordering_key", submission.event.ordering_key)
         check_storable("idempotency_key", submission.idempotency_key)
         for delivery in submission.deliveries:
@@ -102,7 +119,7 @@ class PathVerbs:
             if endpoint is None or endpoint.org_id != submission.event.org_id:
                 raise NotFound(f"no endpoint {delivery.endpoint_id}")
 
-    def _accept(self, submission: Submission, now: Instant) -> Receipt:
+    def _accept(self, submission: Submission, now: Instant, lease: Lease | None) -> Receipt:
         first = self._first_receipt(submission, now)
         if first is not None:
             return first
@@ -114,7 +131,19 @@ class PathVerbs:
         if submission.idempotency_key is not None:
             slot = (event.org_id, submission.idempotency_key)
             self._tables.idempotency[slot] = (now + DAY, submission.fingerprint, receipt)
+        if known is None and lease is not None:
+            return replace(receipt, claims=tuple(self._claim_new(submission, lease, now)))
         return receipt
+
+    def _claim_new(self, submission: Submission, lease: Lease, now: Instant) -> Iterator[Claim]:
+        """Claim the claimable deliveries of a new event."""
+        for delivery in submission.deliveries:
+            circuit = self._tables.circuits.get(delivery.endpoint_id)
+            healthy = circuit is None or (
+                circuit.state is CircuitState.CLOSED and not circuit.failures and circuit.changed_at <= now - RAMP
+            )
+            if delivery.claimable and healthy and submission.event.ordering_key is None:
+                yield self._claim(self._tables.deliveries[delivery.delivery_id], now, lease.until, lease.worker)
 
     def _first_receipt(self, submission: Submission, now: Instant) -> Receipt | None:
         """The first receipt for this idempotency key, until the key expires."""
@@ -128,7 +157,8 @@ class PathVerbs:
         return Receipt(verdict, first.event_id, first.created_at, first.deliveries)
 
     def _add(self, submission: Submission, now: Instant) -> EventRow:
-        row, org_id, tally = EventRow(submission.event), submission.event.org_id, Tally()
+        row, org_id = EventRow(submission.event, submission.search_keys), submission.event.org_id
+        tally = Tally()
         tally.accepted(org_id, 1)
         self._tables.events[submission.event.event_id] = row
         for delivery in submission.deliveries:
@@ -152,12 +182,20 @@ class PathVerbs:
         tables, room = self._tables, quota.count
         if quota.concurrency_max is not None:
             room = min(room, quota.concurrency_max - len(tables.by_due(DeliveryState.IN_PROGRESS, quota.endpoint_id)))
-        waiting = tables.by_due(DeliveryState.PENDING, quota.endpoint_id)
-        rows = [row for row in waiting if _is_due(row, now)][: max(room, 0)]
+        rows = self._offered(quota, now)[: max(room, 0)]
         rows = rows[: count_within((len(row.payload) for row in rows), quota.bytes_max)]
         if quota.rate_per_second is not None:
             rows = rows[: self._admit(quota.endpoint_id, quota.rate_per_second, now, len(rows))]
         return rows
+
+    def _offered(self, quota: Quota, now: Instant) -> list[DeliveryRow]:
+        """The deliveries that the quota selects, in order."""
+        if quota.attempted_before is not None:
+            before = quota.attempted_before
+            return [row for row in self._recoverable(quota.endpoint_id) if (row.delivery.last_attempt_at or 0) < before]
+        waiting = self._tables.by_due(DeliveryState.PENDING, quota.endpoint_id)
+        until = now if quota.due_until is None else min(now, quota.due_until)
+        return [row for row in waiting if _is_due(row, until) and (row.delivery.due_at or 0) > quota.due_after]
 
     def _admit(self, endpoint_id: UUID, rate_per_second: float, now: Instant, wanted: int) -> int:
         marks = self._tables.rate_next_at
@@ -165,7 +203,7 @@ class PathVerbs:
         return admitted
 
     def _claim(self, row: DeliveryRow, now: Instant, lease_until: Instant, worker: str) -> Claim:
-        attempt = row.delivery.attempt + 1
+        attempt, was_due_at = row.delivery.attempt + 1, row.delivery.due_at
         row.token += 1
         self._tables.change(
             row,
@@ -181,7 +219,7 @@ class PathVerbs:
         picked_up = row.event.status is EventStatus.RECEIVED
         if picked_up:
             self._tables.set_status(row.event, EventStatus.QUEUED, now)
-        return claim_of(row, picked_up)
+        return claim_of(row, picked_up, was_due_at)
 
     # -- settling and releasing ----------------------------------------------------------------------------
 
@@ -194,7 +232,9 @@ class PathVerbs:
 
     def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
         outcome, reply = settlement.outcome, settlement.outcome.reply
-        first_failed_at = row.delivery.first_failed_at
+        first_failed_at, attempt = row.delivery.first_failed_at, row.delivery.attempt
+        retry_attempts = row.delivery.retry_attempts if settlement.counted else row.retries_used(attempt - 1, 2**31)
+        row.on_recovery, row.uncounted = settlement.on_recovery, row.uncounted + (not settlement.counted)
         if not outcome.succeeded and first_failed_at is None:
             first_failed_at = reply.finished_at
         self._tables.change(
@@ -204,7 +244,7 @@ class PathVerbs:
             state=settlement.state,
             due_at=settlement.due_at,
             retries_max=settlement.retries_max,
-            retry_attempts=min(row.delivery.retry_attempts, settlement.retries_max),
+            retry_attempts=min(retry_attempts, settlement.retries_max),
             forced=False,
             claimed_at=None,
             worker=None,
@@ -229,7 +269,7 @@ class PathVerbs:
             now,
             notes.released(claim.worker),
             state=DeliveryState.PENDING,
-            due_at=now,
+            due_at=max(now, claim.was_due_at or 0),
             attempt=attempt,
             retry_attempts=row.retries_used(attempt, row.delivery.retries_max),
             claimed_at=None,

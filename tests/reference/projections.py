@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from doorstep.model.attempt import Attempt
+from doorstep.clock import Instant
+from doorstep.model.attempt import Attempt, AttemptSummary
 from doorstep.model.claim import Claim, Settlement
 from doorstep.model.delivery import Delivery, DeliveryState, NewDelivery
-from doorstep.model.event import EventSummary, EventView
+from doorstep.model.endpoint import CircuitState, EndpointState
+from doorstep.model.event import EventBody, EventSummary, EventView
 from doorstep.stores.limits import storable
-from tests.reference.tables import DeliveryRow, EventRow
+from tests.reference.tables import DeliveryRow, EventRow, Tables
 
 
 def new_delivery(row: EventRow, new: NewDelivery) -> Delivery:
@@ -26,8 +28,20 @@ def new_delivery(row: EventRow, new: NewDelivery) -> Delivery:
     )
 
 
-def view_of(row: EventRow) -> EventView:
+def retried_at(delivery: Delivery, tables: Tables) -> Instant | None:
+    """When a worker will really retry it: not while its endpoint is stopped, nor before the next probe."""
+    at = delivery.next_retry_at
+    if at is None or tables.endpoints[delivery.endpoint_id].state is not EndpointState.ACTIVE:
+        return None
+    circuit = tables.circuits.get(delivery.endpoint_id)
+    if delivery.forced or circuit is None or circuit.state is CircuitState.CLOSED:
+        return at
+    return max(at, circuit.until or at)
+
+
+def view_of(row: EventRow, tables: Tables) -> EventView:
     """An event with the figures of its deliveries."""
+    retries = (retried_at(row.delivery, tables) for row in row.deliveries)
     deliveries = [one.delivery for one in row.deliveries]
     retried = (one.last_attempt_at for one in deliveries if one.attempt > 1)
     return EventView(
@@ -37,18 +51,26 @@ def view_of(row: EventRow) -> EventView:
         retry_attempts=max((one.retry_attempts for one in deliveries), default=0),
         last_retry_at=max((at for at in retried if at is not None), default=None),
         failed_at=row.failed_at,
-        next_retry_at=min((one.next_retry_at for one in deliveries if one.next_retry_at is not None), default=None),
+        next_retry_at=min((at for at in retries if at is not None), default=None),
+        receive_count=row.receive_count,
+        leased_by=row.leased_by,
+        visible_at=row.visible_at,
     )
 
 
-def summary_of(row: EventRow) -> EventSummary:
+def body_of(row: EventRow) -> EventBody:
+    return EventBody(event_id=row.event.event_id, metadata=row.event.metadata, payload=row.event.payload)
+
+
+def summary_of(row: EventRow, tables: Tables) -> EventSummary:
     """The same view without payload and metadata."""
-    view = view_of(row)
+    view = view_of(row, tables)
     return EventSummary(
         event_id=view.event.event_id,
         event_type=view.event.event_type,
         created_at=view.event.created_at,
         correlation_id=view.event.correlation_id,
+        user_id=view.event.user_id,
         status=view.status,
         deliveries=view.deliveries,
         retry_attempts=view.retry_attempts,
@@ -58,7 +80,7 @@ def summary_of(row: EventRow) -> EventSummary:
     )
 
 
-def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
+def claim_of(row: DeliveryRow, picked_up: bool, was_due_at: Instant | None = None) -> Claim:
     """The claim that holds a delivery in progress."""
     delivery, event = row.delivery, row.event.event
     assert delivery.claimed_at is not None and delivery.due_at is not None and delivery.worker is not None
@@ -87,6 +109,9 @@ def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
         metadata=event.metadata,
         trace=event.trace,
         deliver_at=event.deliver_at,
+        was_due_at=was_due_at,
+        uncounted=row.uncounted,
+        user_id=event.user_id,
     )
 
 
@@ -110,4 +135,25 @@ def attempt_of(settlement: Settlement, late: bool) -> Attempt:
         worker=claim.worker,
         next_retry_at=None if late else settlement.due_at,
         late=late,
+    )
+
+
+def attempt_summary(row: DeliveryRow, attempt: Attempt) -> AttemptSummary:
+    """An attempt as the list of attempts shows it."""
+    delivery = row.delivery
+    return AttemptSummary(
+        delivery_id=delivery.delivery_id,
+        event_id=delivery.event_id,
+        endpoint_id=delivery.endpoint_id,
+        event_type=delivery.event_type,
+        number=attempt.number,
+        started_at=attempt.started_at,
+        finished_at=attempt.finished_at,
+        response_code=attempt.response_code,
+        category=attempt.category,
+        code=attempt.code,
+        reason=attempt.reason,
+        worker=attempt.worker,
+        next_retry_at=attempt.next_retry_at,
+        late=attempt.late,
     )

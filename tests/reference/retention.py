@@ -47,15 +47,18 @@ class RetentionVerbs(FindVerbs):
     async def clean(self, retention: Retention, now: Instant, limit: int) -> Cleaned:
         tables, settled_before = self._tables, retention.settled_before
         rows = [row for row in self._settled(settled_before) if _is_removable(row.delivery)][:limit]
+        letters = [row for row in self._settled(retention.dead_before) if not _is_removable(row.delivery)]
+        letters = sorted(letters, key=lambda row: row.delivery.state is not DeliveryState.ARCHIVED)[:limit]
         events_before = len(tables.events)
-        for row in rows:
+        for row in (*rows, *letters):
             tables.remove(row, now)
         self._remove_acknowledged(settled_before, now, limit)
         alerts = _remove_oldest(tables.alerts, limit, retention.alerts_before, _alert_end)
         silences = _remove_oldest(tables.alert_configs, limit, retention.silences_before, _config_end)
         return Cleaned(
             deliveries=len(rows),
-            attempts=sum(len(row.attempts) for row in rows),
+            dead_letters=len(letters),
+            attempts=sum(len(row.attempts) for row in (*rows, *letters)),
             events=events_before - len(tables.events),
             idempotency_keys=self._remove_expired_keys(now, limit),
             inbox_events=self._remove_unacknowledged(retention.inbox_before, now, limit),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from doorstep.clock import AnchoredClock, Clock, Instant
 from doorstep.model.delivery import DeliveryState
+from doorstep.stores.program_sql import NO_DEFINITIONS, SqlDefinitions
 from doorstep.stores.store import Features, Task, Topic
 from tests.reference.figures import FigureVerbs
 from tests.reference.messages import MessageVerbs
@@ -30,7 +31,7 @@ class ReferenceStore(PathVerbs, MessageVerbs, RetentionVerbs, FigureVerbs):
     async def close(self) -> None:
         """Do nothing: the same object can be opened again and still has its data."""
 
-    async def migrate(self) -> None:
+    async def migrate(self, definitions: SqlDefinitions = NO_DEFINITIONS) -> None:
         """Do nothing: there is no schema."""
 
     async def time(self) -> Instant:

@@ -13,7 +13,7 @@ from doorstep.clock import Instant
 from doorstep.errors import NotFound
 from doorstep.model.action import AuditEntry
 from doorstep.model.alert import Alert, AlertConfig, Incident
-from doorstep.model.attempt import Attempt
+from doorstep.model.attempt import Attempt, Code
 from doorstep.model.bulk import Bulk
 from doorstep.model.claim import Move, StatusChange, WorkerEntry
 from doorstep.model.delivery import (
@@ -30,7 +30,7 @@ from doorstep.model.delivery import (
 from doorstep.model.endpoint import Circuit, CircuitChange, Endpoint
 from doorstep.model.entity import EntityChange, PipelineDeclaration
 from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, Receipt, status_of
-from doorstep.model.org import ApiKey, Org
+from doorstep.model.org import ApiKey, KeyCheck, Org
 from doorstep.model.outbox import OutboxMessage
 from doorstep.stores import notes
 from doorstep.stores.incidents import dead_letter_incident
@@ -45,16 +45,33 @@ Group = tuple[UUID, str]
 class EventRow:
     """An event, its status, and how many of its deliveries are open, dead, done or cancelled."""
 
-    __slots__ = ("accepted_deliveries", "deleted", "deliveries", "event", "failed_at", "states", "status")
+    __slots__ = (
+        *("accepted_deliveries", "deleted", "deliveries", "event", "failed_at", "search_keys", "states", "status"),
+        *("leased_by", "receive_count", "visible_at"),
+    )
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: Event, search_keys: Iterable[int] = ()) -> None:
         self.event = event
+        self.search_keys = frozenset(search_keys)
         self.status = EventStatus.RECEIVED
         self.states: Counter[DeliveryState] = Counter()
         self.deliveries: list[DeliveryRow] = []
         self.accepted_deliveries = 0
         self.failed_at: Instant | None = None
         self.deleted = False
+        self.receive_count = 0
+        self.leased_by: str | None = None
+        self.visible_at: Instant | None = None
+
+    @property
+    def leasable_at(self) -> Instant:
+        """When an event of the inbox may be leased."""
+        times = (self.visible_at, self.event.deliver_at, self.event.created_at)
+        return next(at for at in times if at is not None)
+
+    def is_leasable(self, now: Instant) -> bool:
+        in_inbox = self.status is EventStatus.RECEIVED and not self.accepted_deliveries and not self.deleted
+        return in_inbox and self.leasable_at <= now
 
     def status_now(self) -> EventStatus:
         """The status derived from the deliveries. An event that has left `received` never returns to it."""
@@ -82,7 +99,18 @@ class EventRow:
 class DeliveryRow:
     """A delivery as readers see it, plus the fields that only the store uses."""
 
-    __slots__ = ("attempts", "delivery", "event", "history", "key", "own_payload", "round_base", "token")
+    __slots__ = (
+        "attempts",
+        "delivery",
+        "event",
+        "history",
+        "key",
+        "on_recovery",
+        "own_payload",
+        "round_base",
+        "token",
+        "uncounted",
+    )
 
     def __init__(self, key: int, delivery: Delivery, event: EventRow) -> None:
         self.key = key
@@ -93,6 +121,10 @@ class DeliveryRow:
         """The token of the newest claim; it never decreases."""
         self.round_base = 0
         """The number of the attempt after which the current round of retries began."""
+        self.uncounted = 0
+        """How many attempts of the round used up no retry."""
+        self.on_recovery = False
+        """Whether the delivery waits for a recovery."""
         self.own_payload: bytes | None = None
         """The payload that an operator gave this delivery."""
         self.attempts: list[Attempt] = []
@@ -111,7 +143,7 @@ class DeliveryRow:
 
     def retries_used(self, attempt: int, retries_max: int) -> int:
         """How many retries an attempt with this number stands for; the first attempt of a round is no retry."""
-        return min(max(attempt - 1 - self.round_base, 0), retries_max)
+        return min(max(attempt - 1 - self.round_base - self.uncounted, 0), retries_max)
 
 
 class BulkItem:
@@ -141,6 +173,7 @@ class Tables:
         self.bulks: Documents[UUID, Bulk] = Documents()
         self.bulk_items: defaultdict[UUID, dict[UUID, BulkItem]] = defaultdict(dict)
         self.workers: Documents[str, WorkerEntry] = Documents()
+        self.key_checks: Documents[None, KeyCheck] = Documents()
         self.pipelines: Documents[tuple[UUID, str], PipelineDeclaration] = Documents()
         self.entities: Documents[EntityName, bytes] = Documents()
         """Stored as encoded bytes, so that a caller who changes an entity's `data` changes only its own copy."""
@@ -177,7 +210,7 @@ class Tables:
         """Open deliveries by due time, then by creation, with blocked ones last; of one endpoint or of all."""
         rows = (row for row in self.open.values() if endpoint_id in (None, row.delivery.endpoint_id))
         found = [row for row in rows if row.delivery.state is state]
-        return sorted(found, key=lambda row: (row.delivery.blocked, row.delivery.due_at or 0, row.key))
+        return sorted(found, key=lambda row: (row.delivery.due_at is None, row.delivery.due_at or 0, row.key))
 
     def first_of(self, group: Group) -> DeliveryRow | None:
         """The first open delivery of an ordering group, which is the only one that may be attempted."""
@@ -197,8 +230,11 @@ class Tables:
         for wake in self.wakes[topic]:
             wake()
 
-    def change(self, row: DeliveryRow, at: Instant, note: str, **fields: Any) -> list[Move]:
-        """Check, apply and count a change of a delivery, and write its history. Every change goes through here.
+    def change(
+        self, row: DeliveryRow, at: Instant, note: str, *, skipped: str | None = None, **fields: Any
+    ) -> list[Move]:
+        """Check, apply and count a change of a delivery, and write its history. Every change goes through here. A delivery
+        that was `skipped`, with this reason, keeps its error; only its incident tells of the skip.
 
         Returns the move, or nothing if the state stayed the same.
         """
@@ -216,10 +252,16 @@ class Tables:
             self.open.pop(new.delivery_id, None)
         self._count_move(old, new, at)
         if new.state is DeliveryState.DEAD and old.state is not new.state:
-            self.add_incident(dead_letter_incident(new, new.code or "", new.reason or "", new.cause, at))
+            code, reason = (new.code or "", new.reason or "") if skipped is None else (Code.SKIPPED, skipped)
+            self.add_incident(dead_letter_incident(new, code, reason, new.cause, at))
         if row.group is not None and old.state in OPEN_STATES:
             self._unblock_first(row.group, at)
         return [_move(row, old.state)] if new.state is not old.state else []
+
+    def actor_name(self, org_id: UUID, actor: str) -> str:
+        """The name of the key with this prefix, if there is exactly one name; otherwise the actor."""
+        names = {key.name for key in self.keys if key.org_id == org_id and key.prefix == actor}
+        return names.pop() if len(names) == 1 else actor
 
     def update_statuses(self, rows: Iterable[DeliveryRow], at: Instant) -> list[StatusChange]:
         """Update the events of changed deliveries. Returns one StatusChange for each event whose status changed."""
@@ -237,7 +279,12 @@ class Tables:
         event.set_status(status, at)
 
     def remove(self, row: DeliveryRow, at: Instant) -> None:
-        """Remove a delivery with its attempts and history; also its event if it has no other delivery."""
+        """Remove a delivery with its attempts and history; also its event if it has no other delivery. A dead letter no
+        longer counts as one."""
+        tally = Tally()
+        if row.delivery.state in DEAD_STATES and not row.delivery.deleted:
+            tally.moved((row.delivery.org_id, row.delivery.endpoint_id), row.delivery.state, None)
+        self.counters.add(tally, at)
         del self.deliveries[row.delivery.delivery_id]
         row.event.deliveries.remove(row)
         if not row.event.deliveries:
@@ -258,6 +305,7 @@ class Tables:
         self._count_leaving(event, at)
         event.deleted = True
         event.event = replace(event.event, payload=b"", metadata=b"{}")
+        event.search_keys = frozenset()
         for row in event.deliveries:
             row.own_payload = None
             self.change(row, at, "", edited=False)
@@ -280,8 +328,9 @@ class Tables:
         if new is old:
             return None
         self.set_status(event, new, at)
+        kept = event.event
         return StatusChange(
-            event.event.event_id, event.event.org_id, event.event.correlation_id, old, new, retry_attempts
+            kept.event_id, kept.org_id, kept.correlation_id, old, new, retry_attempts, user_id=kept.user_id
         )
 
     def _count_move(self, old: Delivery, new: Delivery, at: Instant) -> None:

@@ -110,7 +110,7 @@ class Database:
         sender = Doorstep(self.url)
         connect = psycopg.connect if self._server is not None else sqlite3.connect
         with closing(connect(self.url if self._server is not None else self._path)) as connection:  # type: ignore[operator]
-            sender.send(event_type, payload, connection=connection, **options)
+            sender.send_sync(event_type, payload, connection=connection, **options)
             connection.commit()
 
     def columns(self) -> dict[str, bytes]:
@@ -370,7 +370,7 @@ def _check_seen(collector: Collector, places: Mapping[str, bytes]) -> None:
         b"a request failed",
         b"delivery_failure",
         b"and was rejected",
-        b"it raised RuntimeError",
+        b"failed: RuntimeError",
     ):
         assert words in places["the log"], words
     assert b"doorstep_events_created_total" in places["/metrics"]

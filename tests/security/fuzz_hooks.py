@@ -31,6 +31,11 @@ BEYOND_A_SCHEMA = (
     r"^headers: .* is set by Doorstep and cannot be changed$",
     r"^endpoint_ids?: (there is no endpoint|endpoint .* was deleted)",
     r"^(events\[\d+\]\.)?endpoint_ids: there is no endpoint",
+    r"^endpoint: (no|\d+) endpoints are named ",
+    r"^payload: at most 8 fields can be searched at once$",  # together with those of the metadata
+    r"^events: must contain each event only once$",  # also with different lease tokens
+    r"^role: must be one of publisher, consumer, viewer for a key with a user",  # depends on `user_id`
+    r"^secret: must (begin with whs|be random)",  # the prefix depends on `signing`
     r"^status: deliveries in progress cannot be acted upon",  # the filter is shared with the list, which shows these
     r"^timeout_seconds: must be from 0.1 to 59, got ",  # the upper bound is a setting
     r"^threshold: (must be from|is only for) ",  # the bounds differ per rule, and some have none

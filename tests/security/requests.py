@@ -10,6 +10,7 @@ from tests.support.program import Program
 
 _SPAN = {"created_from": "2020-01-01T00:00:00Z", "created_before": "2020-01-02T00:00:00Z"}
 _EVERYTHING = {"all": True, "preview": True}
+_INBOX = {"events": [{"event_id": str(uuid4())}]}
 
 BODIES: dict[str, Any] = {
     "POST /v1/events": {"event_type": "matrix", "payload": 1},
@@ -26,13 +27,18 @@ BODIES: dict[str, Any] = {
     "POST /v1/alert-rules": {"rule": "dead_letters", "threshold": 10},
     "POST /v1/silences": {"until_at": "2020-01-01T00:00:00Z"},
     "POST /v1/channels": {"name": "matrix", "kind": "webhook", "target": "https://192.0.2.1/hook"},
+    "POST /v1/inbox/ack": _INBOX,
+    "POST /v1/inbox/nack": _INBOX,
     "POST /v1/keys": {"name": "matrix", "role": "viewer"},
     "POST /v1/orgs": {"name": "matrix"},
+    "PATCH /v1/orgs/{org_id}": {"name": "matrix"},
+    "PUT /v1/search-fields": {"fields": ["payload.matrix"]},
 }
 """Bodies of the routes that need one; the other routes are called without a body."""
 
 NOUNS = (
     "event", "batch", "delivery", "endpoint", "bulk", "key", "entity", "alert", "alert_rule", "silence", "channel",
+    "org",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.security.listening import EVERYWHERE, Listener, listening
+from tests.support.builders import unused
 from tests.support.commands import doorstep
 from tests.support.ports import free_port
 from tests.support.program import ADMIN_KEY, Program, serving, wait_for
@@ -196,7 +197,7 @@ def test_a_receiver_cannot_lead_anywhere_else(served: Program, unseen: Listener,
             ports = (unseen.port,) * leading.count(b"%d")
             answer = leading % ports + b"Content-Length: 0\r\nConnection: close\r\n\r\n"
             with listening(answer=answer) as receiver:
-                endpoint = {"name": "a", "url": f"http://127.0.0.1:{receiver.port}/", "event_types": ["none"]}
+                endpoint = {"name": unused("a"), "url": f"http://127.0.0.1:{receiver.port}/", "event_types": ["none"]}
                 endpoint_id = post(served, "/v1/endpoints", endpoint)["endpoint_id"]
                 event_id = post(served, f"/v1/endpoints/{endpoint_id}/test", None)["event_id"]
                 settled(served, event_id)
@@ -208,7 +209,7 @@ def test_a_proxy_of_the_environment_is_not_used(tmp_path: Path, unseen: Listener
     proxy = f"http://127.0.0.1:{unseen.port}"
     names = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     with listening() as receiver, serving(tmp_path, environment=dict.fromkeys(names, proxy)) as program:
-        endpoint = {"name": "a", "url": f"http://127.0.0.1:{receiver.port}/", "event_types": ["a"]}
+        endpoint = {"name": unused("a"), "url": f"http://127.0.0.1:{receiver.port}/", "event_types": ["a"]}
         post(program, "/v1/endpoints", endpoint)
         post(program, "/v1/events", {"event_type": "a", "payload": 1})
         wait_for(lambda: receiver.seen)

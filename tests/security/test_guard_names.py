@@ -1,12 +1,14 @@
 """Names whose answers change between lookups: Doorstep connects to the address that it has checked.
 
-Here 127.0.0.2 stands for a public address and 127.0.0.1 for a private one; both listen on the same port.
+Here 127.0.0.2 stands for a public address and 127.0.0.1 for a private one; both listen on the same port. All names are
+public while endpoints are created, because an endpoint with plain http and only private addresses is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,12 +31,33 @@ NAMES = {
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    names = tmp_path / "names"
-    names.write_text("".join(f"{name} {answers}\n" for name, answers in NAMES.items()))
+def names(tmp_path: Path) -> Names:
+    return Names(tmp_path / "names")
+
+
+class Names:
+    """The names and their answers, which a test can change."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._asked = Path(f"{file}.asked")
+
+    def answer(self, answers: Mapping[str, str]) -> None:
+        self._asked.unlink(missing_ok=True)
+        self.file.write_text("".join(f"{name} {listed}\n" for name, listed in answers.items()))
+
+    @property
+    def queries(self) -> int:
+        """The number of queries since the answers were set."""
+        return len(self._asked.read_text().splitlines())
+
+
+@pytest.fixture
+def environment(names: Names) -> dict[str, str]:
+    names.answer(dict.fromkeys(NAMES, "127.0.0.2"))
     return {
         "PYTHONPATH": str(RESOLVER),
-        "FAKE_NAMES": str(names),
+        "FAKE_NAMES": str(names.file),
         "DOORSTEP_ALLOW_ADDRESSES": "127.0.0.2/32",
         "DOORSTEP_ADMIN_KEY": ADMIN_KEY,
     }
@@ -55,10 +78,11 @@ def public(private: Listener) -> Iterator[Listener]:
 
 
 def test_only_the_permitted_answers_of_a_name_are_ever_connected_to(
-    tmp_path: Path, environment: dict[str, str], private: Listener, public: Listener
+    tmp_path: Path, names: Names, environment: dict[str, str], private: Listener, public: Listener
 ) -> None:
     with serving(tmp_path, environment=environment) as program:
         endpoints = {name: create(program, name, private.port) for name in NAMES}
+        names.answer(NAMES)
         outcomes = {name: [outcome(program, it) for _ in range(4)] for name, it in endpoints.items()}
     assert outcomes == {
         "always-private.example": ["BLOCKED"] * 4,
@@ -70,15 +94,30 @@ def test_only_the_permitted_answers_of_a_name_are_ever_connected_to(
         "zero.example": ["BLOCKED"] * 4,
     }
     assert len(public.seen) == 8, "those that were delivered, and no others"
-    assert len((tmp_path / "names.asked").read_text().splitlines()) == 4 * len(NAMES), "each try asked anew"
+    assert names.queries == 4 * len(NAMES), "each try asked anew"
+
+
+def test_a_name_with_only_forbidden_addresses_is_refused_when_an_endpoint_is_created(
+    tmp_path: Path, names: Names, environment: dict[str, str], private: Listener, public: Listener
+) -> None:
+    names.answer(NAMES)
+    with serving(tmp_path, environment=environment) as program:
+        answers = {name: program.post("/v1/endpoints", endpoint(name, private.port)) for name in NAMES}
+    accepted = {name for name, answer in answers.items() if answer.status == 201}
+    assert accepted == {"both.example", "public-then-private.example"}
+    for name in NAMES.keys() - accepted:
+        assert answers[name].status == 422, answers[name].body
+        assert answers[name].json["detail"].startswith(f"url: must not point to {name}, which is now "), name
+    assert public.seen == [], "a check of the addresses needs no connection"
 
 
 def test_doctor_connects_to_the_permitted_answers_alone(
-    tmp_path: Path, environment: dict[str, str], private: Listener, public: Listener
+    tmp_path: Path, names: Names, environment: dict[str, str], private: Listener, public: Listener
 ) -> None:
     with serving(tmp_path, environment=environment) as program:
         for name in NAMES:
             create(program, name, private.port)
+    names.answer(NAMES)
     given = environment | {"DOORSTEP_PORT": str(free_port())}
     checks = doorstep("doctor", "--json", folder=tmp_path, environment=given).lines[0]["checks"]
     reached = {one["found"].split(":")[0] for one in checks if one["check"] == "endpoint" and one["verdict"] == "ok"}
@@ -86,15 +125,18 @@ def test_doctor_connects_to_the_permitted_answers_alone(
     wait_for(lambda: len(public.seen) == 2)
 
 
-def create(program: Program, name: str, port: int) -> str:
-    endpoint = {
+def endpoint(name: str, port: int) -> dict[str, Any]:
+    return {
         "name": name,
         "url": f"http://{name}:{port}/",
         "event_types": ["none"],
         "policy": [],
         "circuit": {"failures_max": 1_000_000},
     }
-    answer = program.post("/v1/endpoints", endpoint)
+
+
+def create(program: Program, name: str, port: int) -> str:
+    answer = program.post("/v1/endpoints", endpoint(name, port))
     assert answer.status == 201, answer.body
     return str(answer.json["endpoint_id"])
 

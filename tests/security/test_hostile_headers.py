@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from tests.security.verdicts import same_verdict
+from tests.support.builders import unused
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.program import ADMIN_KEY, Program, wait_for
 from tests.support.receiver import Receiver, receiving
@@ -32,7 +33,12 @@ def test_a_header_of_an_endpoint_is_one_line_or_refused_alike_on_each_store(
     for text in INJECTIONS:
         with subtests.test(text=ascii(text)):
             for headers in ({"x-own": text}, {text: "own"}, {f"x-own: 1\r\n{text}": "own"}):
-                endpoint = {"name": "a", "url": "https://127.0.0.1/", "event_types": ["none"], "headers": headers}
+                endpoint = {
+                    "name": unused("a"),
+                    "url": "https://127.0.0.1/",
+                    "event_types": ["none"],
+                    "headers": headers,
+                }
                 verdict = same_verdict(each, "POST", "/v1/endpoints", endpoint)
                 plain = text.isascii() and text.isprintable() and headers.get("x-own") == text
                 assert verdict.status == (201 if plain else 422), verdict
@@ -47,7 +53,12 @@ OURS = [
 def test_a_header_that_is_ours_cannot_be_given(each: dict[str, Program], subtests: pytest.Subtests) -> None:
     for name in OURS:
         with subtests.test(name=name):
-            endpoint = {"name": "a", "url": "https://127.0.0.1/", "event_types": ["none"], "headers": {name: "x"}}
+            endpoint = {
+                "name": unused("a"),
+                "url": "https://127.0.0.1/",
+                "event_types": ["none"],
+                "headers": {name: "x"},
+            }
             assert same_verdict(each, "POST", "/v1/endpoints", endpoint).status == 422
 
 
@@ -77,7 +88,7 @@ def test_what_is_sent_out_has_the_headers_that_we_put_there_and_no_others(
         with subtests.test(field=field, text=ascii(text)):
             of_endpoint, of_event = FIELDS[field](text)
             url = collecting.url + of_endpoint.pop("path", "")
-            endpoint = {"name": "a", "url": url, "event_types": ["none"], "envelope": True} | of_endpoint
+            endpoint = {"name": unused("a"), "url": url, "event_types": ["none"], "envelope": True} | of_endpoint
             made = served.post("/v1/endpoints", endpoint)
             if made.status != 201:
                 assert made.status == 422, made.body

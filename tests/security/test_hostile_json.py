@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from doorstep.api.access import ROUTES
+from doorstep.api.application import ROUTES
 from tests.integration.test_rubbish import EVENT, NOT_JSON, WRONG
 from tests.security.requests import BODIES, unknown_ids
 from tests.security.verdicts import same_verdict, verdict_of
+from tests.support.builders import unused
 from tests.support.program import Program, wait_for
 from tests.support.receiver import Receiver, receiving
 
@@ -51,7 +52,7 @@ def test_a_wrong_value_is_refused_in_the_same_words_on_each_store(
 DOUBLED = {
     "the payload": b'{"event_type": "a", "payload": 1, "payload": 2}',
     "the type": b'{"event_type": "a", "event_type": "b", "payload": 1}',
-    "the name of an endpoint": b'{"name": "a", "name": "b", "handler": "h"}',
+    "the name of an endpoint": b'{"name": "a", "name": "NAME", "handler": "h"}',
     "what to retry": b'{"all": true, "delivery_ids": [], "all": null}',
 }
 
@@ -62,7 +63,7 @@ def test_a_field_given_twice_gets_the_same_verdict_on_each_store(
     for name, body in DOUBLED.items():
         with subtests.test(twice=name):
             for path in ("/v1/events", "/v1/endpoints", "/v1/dead-letters/bulk-retry"):
-                same_verdict(each, "POST", path, body)
+                same_verdict(each, "POST", path, body.replace(b"NAME", unused("twice").encode()))
 
 
 UNSTORABLE = ["\x00", "a\x00b", "\ud800", "a\udfffb", "\ud83d"]
@@ -89,6 +90,7 @@ TEXTS = {
     ],
     "POST /v1/keys": [{"name": "T", "role": "viewer"}],
     "POST /v1/orgs": [{"name": "T"}],
+    "PUT /v1/search-fields": [{"fields": ["T"]}, {"fields": ["payload.T"]}],
     "POST /v1/dead-letters/bulk-retry": [
         {"all": True, "reason": "T"},
         {"filter": {"event_type": "T"}, "preview": True},
@@ -202,7 +204,7 @@ def taking(each: dict[str, Program]) -> Iterator[tuple[str, dict[str, Receiver]]
     with ExitStack() as stack:
         receivers = {name: stack.enter_context(receiving()) for name in each}
         for name, program in each.items():
-            endpoint = {"name": "strange", "url": receivers[name].url, "event_types": [event_type]}
+            endpoint = {"name": unused("strange"), "url": receivers[name].url, "event_types": [event_type]}
             assert program.post("/v1/endpoints", endpoint).status == 201
         yield event_type, receivers
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from doorstep.api.access import ROUTES
+from doorstep.api.application import ROUTES
 from tests.security.requests import BODIES, unknown_ids
 from tests.security.verdicts import same_verdict, verdict_of
 from tests.support.program import Program
@@ -103,7 +103,10 @@ TEXTS = ["\x00", "%", "_", "\\", "'", '"', "*", "**", "a*b", "a%*", "\ud800", "ð
 
 BY_TEXT = [
     ("/v1/events", "event_type"), ("/v1/retry-queue", "event_type"), ("/v1/dead-letters", "event_type"),
-    ("/v1/audit", "actor"), ("/v1/audit", "action"),
+    ("/v1/audit", "actor"), ("/v1/audit", "action"), ("/v1/deliveries", "event_type"), ("/v1/deliveries", "error_code"),
+    ("/v1/attempts", "event_type"), ("/v1/attempts", "error_code"), ("/v1/batches", "event_type"), ("/v1/find", "id"),
+    ("/v1/events", "endpoint"), ("/v1/events", "correlation_id"), ("/v1/events", "ordering_key"),
+    ("/v1/events", "idempotency_key"), ("/v1/events", "payload[a]"), ("/v1/events", "metadata[a]"),
 ]  # fmt: skip
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.api.access import ROUTES
-from doorstep.api.application import create_application
+from doorstep.api.application import ROUTES, create_application
 from doorstep.app import Doorstep
 from doorstep.config import Settings
 from doorstep.model.org import ALLOWED, Role
@@ -20,6 +19,7 @@ OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/styl
 def test_every_route_that_the_router_knows_is_in_the_table_or_open_on_purpose() -> None:
     application = create_application(Doorstep(Settings(database_url="memory://")))
     lines = {f"{method} {route.path}" for route in application.routes for method in route.methods - {"HEAD"}}
+    lines |= {" ".join(line) for line in application.direct}
     assert {line for line in lines if not _is_elsewhere(line.split(" ")[1])} == set(ROUTES)
 
 
@@ -82,7 +82,7 @@ def test_what_concerns_all_organizations_is_refused_to_the_admins_of_any_but_the
 ) -> None:
     for line in (line for line, access in ROUTES.items() if access.default_org):
         with subtests.test(route=line):
-            assert ask(served, line, add_org(served), {}).status == 403
+            assert ask(served, line, add_org(served), unknown_ids()).status == 403
 
 
 def test_the_roles_are_those_of_the_requirements() -> None:
@@ -92,6 +92,14 @@ def test_the_roles_are_those_of_the_requirements() -> None:
         "POST /v1/events",
         "POST /v1/events/batch",
         "GET /v1/events/{event_id}/status",
+    }
+    assert may[Role.CONSUMER] == may[Role.PUBLISHER] | {
+        "GET /v1/inbox",
+        "POST /v1/inbox/lease",
+        "POST /v1/inbox/ack",
+        "POST /v1/inbox/nack",
+        "POST /v1/events/{event_id}/ack",
+        "POST /v1/events/{event_id}/nack",
     }
     looking = {line for line in ROUTES if line.startswith("GET ")} | {"POST /v1/sign-in-links"}
     assert may[Role.VIEWER] == looking - ADMINISTRATION
@@ -105,4 +113,7 @@ ADMINISTRATION = {
     "DELETE /v1/keys/{key_id}",
     "POST /v1/orgs",
     "GET /v1/orgs",
+    "PATCH /v1/orgs/{org_id}",
+    "DELETE /v1/orgs/{org_id}",
+    "PUT /v1/search-fields",
 }

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
-from doorstep.api.access import ROUTES
+from doorstep.api.application import ROUTES
 from doorstep.encryption import new_secret_key
 from doorstep.operations import keys
 from tests.integration.keys import add_org
@@ -133,9 +133,8 @@ def refuse_everything(program: Program, shape: dict[str, Any]) -> None:
 
 def read_everything(program: Program, ids: dict[str, str]) -> dict[str, bytes]:
     """The answers of everything that can be read."""
-    reading = [
-        line.split(" ")[1].format(**ids) for line in ROUTES if line.startswith("GET ") and "{pipeline}" not in line
-    ]
+    paths = [line.split(" ")[1] for line in ROUTES if line.startswith("GET ") and "{pipeline}" not in line]
+    reading = [path.format(**ids) + (f"?id={ids['event_id']}" if path == "/v1/find" else "") for path in paths]
     everything = [*reading, "/metrics", "/healthz", "/readyz", "/docs", "/openapi.json"]
     answers = {path: program.get(path, key=ADMIN) for path in everything}
     assert {answer.status for answer in answers.values()} == {200}, answers

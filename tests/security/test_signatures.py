@@ -11,6 +11,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from tests.support.builders import unused
 from tests.support.program import Program, wait_for
 from tests.support.receiver import Received, Receiver
 
@@ -18,7 +19,7 @@ PAYLOAD = {"order": 1017, "name": "Žluťoučký 😀", "total": 49.9}
 
 
 def create(served: Program, receiver: Receiver, **fields: Any) -> dict[str, Any]:
-    endpoint = {"name": "signed", "url": receiver.url, "event_types": ["none"], "policy": [0, 0]} | fields
+    endpoint = {"name": unused("signed"), "url": receiver.url, "event_types": ["none"], "policy": [0, 0]} | fields
     answer = served.post("/v1/endpoints", endpoint)
     assert answer.status == 201, answer.body
     found: dict[str, Any] = answer.json

@@ -18,6 +18,7 @@ from tests.simulation.claim_rules import breaches_of_claims
 from tests.simulation.journal import Step
 from tests.simulation.network import Request
 from tests.simulation.order_rules import breaches_of_order
+from tests.simulation.recovery_rules import breaches_of_recovery
 from tests.simulation.story import Life, Story
 from tests.simulation.trace import short
 
@@ -217,6 +218,10 @@ def lost_work_is_picked_up_soon(story: Story) -> Iterator[str]:
                 yield f"the lost claim of {short(step.delivery_id)} was picked up {late / SECOND:.3f} s after its lease"
 
 
+def everything_owed_is_tried_again_soon_after_an_outage(story: Story) -> Iterator[str]:
+    yield from breaches_of_recovery(story)
+
+
 def without_faults_nothing_is_doubled(story: Story) -> Iterator[str]:
     if story.disturbances or story.store_failures:
         return
@@ -264,6 +269,7 @@ PROMISES: tuple[Callable[[Story], Iterator[str]], ...] = (
     no_try_outlasts_its_lease,
     nobody_is_lost_without_cause,
     lost_work_is_picked_up_soon,
+    everything_owed_is_tried_again_soon_after_an_outage,
     without_faults_nothing_is_doubled,
 )
 

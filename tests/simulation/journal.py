@@ -59,6 +59,8 @@ class Journal:
                 if after is not None:
                     self.known[delivery_id] = after
                 self.steps.append(Step(at, now, by, verb, delivery_id, before, after, heard=heard, **extra))
+        if verb == "accept" and (claims := [claim for receipt in result for claim in receipt.claims]):
+            self.record(at, by, heard, "claim", args[1:], claims)
 
     # -- one per store method: the deliveries that it touched ----------------------------------------------
 

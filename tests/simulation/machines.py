@@ -20,7 +20,7 @@ from doorstep.operations.endpoint_rules import EndpointRules
 from doorstep.operations.endpoints import EndpointService
 from doorstep.services.worker import Worker
 from doorstep.stores.store import Store, Topic
-from doorstep.telemetry.facts import Fact, ServiceTrouble, Telemetry
+from doorstep.telemetry.facts import CircuitTransition, Fact, ServiceTrouble, Telemetry
 from doorstep.testing.sandbox import BEGINNING
 from doorstep.transports.address_guard import AddressGuard
 from tests.simulation.network import Line, Network
@@ -52,6 +52,7 @@ class Machine:
         self.process = Process(name)
         self.clock = clock
         self.troubles: list[str] = []
+        self.transitions: list[tuple[Instant, CircuitTransition]] = []
         self._loop = loop
         self.store: Store = server.connect(self.process)
         self.directory = Directory(self.store, _SEALER, TUNING)
@@ -74,34 +75,11 @@ class Machine:
         for fact in facts:
             if isinstance(fact, ServiceTrouble) and not fact.error.startswith(StoreUnavailable.__name__):
                 self.troubles.append(f"{self.process.name}: {fact.service} failed with {fact.error}")
+            if isinstance(fact, CircuitTransition):
+                self.transitions.append((self._loop.now, fact))
 
 
-class WorkerMachine(Machine):
-    def __init__(
-        self, name: str, loop: VirtualLoop, server: StoreServer, clock: SkewedClock, network: Network, random: Random,
-        make_worker: Callable[..., Worker] = Worker,
-    ) -> None:  # fmt: skip
-        super().__init__(name, loop, server, clock)
-        transports = {kind: Line(network, self.process, clock) for kind in ("http", "handler")}
-        self._make = partial(
-            make_worker, self.store, self.directory, transports, clock, random.random, TUNING, self.telemetry, name
-        )
-        self.run(self._live())
-
-    async def _live(self) -> None:
-        await self.prepared()
-        self.worker = self._make()
-        self.store.on_wakeup(Topic.DELIVERIES, self.worker.wake)
-        self.worker.start()
-
-    async def stop(self) -> None:
-        """Stop gracefully, as after SIGTERM."""
-        if hasattr(self, "worker"):
-            await self.worker.stop()
-        self._loop.kill(self.process)
-
-
-class ClientMachine(Machine):
+class SendingMachine(Machine):
     """Sends events, and records the answer to each in a ledger."""
 
     def __init__(
@@ -128,6 +106,37 @@ class ClientMachine(Machine):
             sending.trouble = error
             if not isinstance(error, StoreUnavailable):  # our clients send only valid events
                 self.troubles.append(f"{self.process.name}: sending failed with {error!r}")
+
+
+class WorkerMachine(SendingMachine):
+    def __init__(
+        self, name: str, loop: VirtualLoop, server: StoreServer, clock: SkewedClock, network: Network, random: Random,
+        make_worker: Callable[..., Worker] = Worker, ledger: list[Sending] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(name, loop, server, clock, Random(f"ids of {name}"), [] if ledger is None else ledger)
+        transports = {kind: Line(network, self.process, clock) for kind in ("http", "handler")}
+        self._make = partial(
+            make_worker, self.store, self.directory, transports, clock, random.random, TUNING, self.telemetry, name
+        )
+        self.run(self._live())
+
+    async def _live(self) -> None:
+        await self.prepared()
+        self.worker = self._make()
+        self.store.on_wakeup(Topic.DELIVERIES, self.worker.wake)
+        self.worker.start()
+        self._accepter._wake = self.worker.wake
+        self._accepter.intake = self.worker.deliverer.intake
+
+    async def stop(self) -> None:
+        """Stop gracefully, as after SIGTERM."""
+        if hasattr(self, "worker"):
+            await self.worker.stop()
+        self._loop.kill(self.process)
+
+
+class ClientMachine(SendingMachine):
+    """A program that sends events and delivers none."""
 
 
 class OperatorMachine(Machine):

@@ -42,7 +42,10 @@ PERSONALITIES: dict[str, Personality] = {
     "rejecting": lambda random: Reaction(random.choice((400, 404, 422))),
     "gone": lambda random: Reaction(410),
     "weary": lambda random: Reaction(500, headers=b"\r\nwebhook-delivery: abort-message\r\n"),
+    "failing": lambda random: Reaction(500),
 }
+OUTAGES = ("failing", "dead", "hanging")
+"""The personalities of receivers that are down."""
 STUBBORN = frozenset({"rejecting", "weary"})
 """These personalities stay when everything else is healed: their deliveries end as dead letters."""
 

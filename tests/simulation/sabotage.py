@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from doorstep.clock import Instant
+from doorstep.engine.circuits import Circuits
 from doorstep.engine.deliver import Deliverer
 from doorstep.engine.directory import Profile
 from doorstep.engine.settle import Settler
 from doorstep.errors import StoreUnavailable
-from doorstep.model.claim import Claim, Settled, Settlement
+from doorstep.model.claim import Claim, Lease, Settled, Settlement
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.endpoint import CircuitRules, Endpoint
 from doorstep.model.event import Receipt, Submission, Verdict
 from doorstep.services.worker import Worker
 from doorstep.stores.tally import Tally
@@ -51,11 +55,40 @@ class AcknowledgesBeforeKeeping(ReferenceStore):
 
     _calls = 0
 
-    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+    async def accept(
+        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+    ) -> list[Receipt]:
         self._calls += 1
         if self._calls % 5:
-            return await super().accept(submissions, routing_version, now)
+            return await super().accept(submissions, routing_version, now, lease)
         return [Receipt(Verdict.ACCEPTED, one.event.event_id, now, len(one.deliveries)) for one in submissions]
+
+
+class AcceptsClaimsWithoutALease(ReferenceStore):
+    """What it claims while accepting belongs to the worker forever."""
+
+    def _claim_new(self, submission: Submission, lease: Lease, now: Instant) -> Iterator[Claim]:
+        for claim in super()._claim_new(submission, lease, now):
+            self._tables.change(self._tables.deliveries[claim.delivery_id], now, "", due_at=2**62)
+            yield claim
+
+
+class AcceptsClaimsUncounted(ReferenceStore):
+    """Counts no attempt for what it claims while accepting."""
+
+    def _claim_new(self, submission: Submission, lease: Lease, now: Instant) -> Iterator[Claim]:
+        for claim in super()._claim_new(submission, lease, now):
+            self._tables.change(self._tables.deliveries[claim.delivery_id], now, "", attempt=0)
+            yield claim._replace(attempt=0)
+
+
+class AcceptsClaimsWithoutAToken(ReferenceStore):
+    """Leaves the token as it was, so that a claim made while accepting is not fenced."""
+
+    def _claim_new(self, submission: Submission, lease: Lease, now: Instant) -> Iterator[Claim]:
+        for claim in super()._claim_new(submission, lease, now):
+            self._tables.deliveries[claim.delivery_id].token = 0
+            yield claim._replace(token=0)
 
 
 class ReleaseBurnsAnAttempt(ReferenceStore):
@@ -165,6 +198,40 @@ class _HeedlessDeliverer(Deliverer):
 def begins_tries_past_their_lease(*parts: Any) -> Worker:
     worker = Worker(*parts)
     worker.deliverer.__class__ = _HeedlessDeliverer
+    return worker
+
+
+class KeepsRetriesWhereTheyAre(ReferenceStore):
+    """Forgets which retries a recovery may bring forward."""
+
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        return await super().settle([replace(one, on_recovery=False) for one in settlements], now)
+
+
+class _SlowCircuits(Circuits):
+    def rules_of(self, endpoint: Endpoint) -> CircuitRules:
+        own = super().rules_of(endpoint)
+        return replace(own, probe_seconds_min=own.open_seconds)
+
+
+def pauses_for_minutes(*parts: Any) -> Worker:
+    """Always makes the longest pause before a probe, as an early version did."""
+    worker = Worker(*parts)
+    worker.deliverer.settler._circuits.__class__ = _SlowCircuits
+    return worker
+
+
+class _CarelessDeliverer(Deliverer):
+    async def drain(self, grace_seconds: float) -> None:
+        """Do not wait for the claims of events that are still being accepted."""
+        self.intake.close = lambda: None  # type: ignore[method-assign]
+        self.intake.offers = 0
+        await super().drain(grace_seconds)
+
+
+def forgets_what_it_accepts_when_stopped(*parts: Any) -> Worker:
+    worker = Worker(*parts)
+    worker.deliverer.__class__ = _CarelessDeliverer
     return worker
 
 

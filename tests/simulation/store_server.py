@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from doorstep.clock import Instant
 from doorstep.errors import StoreUnavailable
+from doorstep.model.event import any_left
 from doorstep.stores.store import Store, Topic
 from tests.reference import ReferenceStore
 from tests.simulation.faults import Fault, Faults, NoFaults
@@ -23,7 +24,6 @@ from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.support.shortcuts import call_name
 
-_ANNOUNCED = frozenset({"accept", "act"})
 _READS = frozenset({"due_lanes", "expired", "routing", "find", "get", "archive", "clean", "aggregate"})
 """Methods that are not traced and answer without a second delay: they change nothing, or little within an hour."""
 
@@ -75,7 +75,7 @@ class StoreServer:
         self.journal.record(self._loop.now, call.process.name, not lost, call.verb, call.args, result)
         if call.verb not in _READS:
             self._trace.note(call.process.name, call.verb, self.journal.steps[known:], "answer lost" if lost else "")
-        if call.verb in _ANNOUNCED:
+        if call.verb == "act" or (call.verb == "accept" and any_left(call.args[0], result)):
             self._announce()
         self._answer(call, StoreUnavailable("the answer of the store was lost") if lost else result)
 

@@ -11,6 +11,7 @@ from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, HistoryEntry
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventView, Receipt
+from doorstep.telemetry.facts import CircuitTransition
 from tests.simulation.journal import Step
 from tests.simulation.network import Request
 from tests.simulation.trace import Trace
@@ -36,6 +37,13 @@ class Disturbance(NamedTuple):
     until: Instant | None
 
 
+class Outage(NamedTuple):
+    """All receivers are down from this time until everything is healed."""
+
+    at: Instant
+    hangs: bool
+
+
 class Life(NamedTuple):
     """The final state of a delivery, with its attempts and history."""
 
@@ -59,6 +67,8 @@ class Story(NamedTuple):
     """Errors in our own code that the store did not cause."""
     miscounted: list[str]
     """Figures that differ from a recount of the rows."""
+    transitions: list[tuple[Instant, CircuitTransition]]
+    outage: Outage | None
     healed_at: Instant
     ended_at: Instant
     trace: Trace

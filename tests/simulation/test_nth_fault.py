@@ -53,7 +53,8 @@ def _disturb(world: World) -> None:
     world.loop.call_later(0.75, world.stop_worker, 0)
     world.loop.call_later(2.7, world.kill_worker, 1, 1.0)
     world.loop.call_later(3.0, _retry_everything, world)
-    world.loop.call_later(3.1, world.stop_worker, 0)  # it holds surplus claims, and hands them back
+    for at in (3.1, 3.3):  # it holds surplus claims, and hands them back
+        world.loop.call_later(at, world.stop_worker, 0)
     world.loop.call_later(4.0, _delete, world, 2)
 
 

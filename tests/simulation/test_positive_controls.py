@@ -22,6 +22,9 @@ BROKEN_STORES: dict[type[ReferenceStore], tuple[str, str]] = {
     sabotage.SettlesWithoutToken: ("claims_are_fenced_and_counted", "which no longer holds the delivery"),
     sabotage.CountsAtSettle: ("everything_ends", "after everything was healed"),
     sabotage.AcknowledgesBeforeKeeping: ("nothing_acknowledged_is_lost", "was acknowledged and is not kept"),
+    sabotage.AcceptsClaimsWithoutALease: ("everything_ends", "is still in_progress"),
+    sabotage.AcceptsClaimsUncounted: ("claims_are_fenced_and_counted", "is attempt 0, but 0 were made before it"),
+    sabotage.AcceptsClaimsWithoutAToken: ("claims_are_fenced_and_counted", "does not grow"),
     sabotage.ReleaseBurnsAnAttempt: ("claims_are_fenced_and_counted", "were made before it"),
     sabotage.ReleaseForgetsAnAttempt: ("claims_are_fenced_and_counted", "were made before it"),
     sabotage.LeasesNeverEnd: ("everything_ends", "is still in_progress"),
@@ -38,6 +41,7 @@ BROKEN_STORES: dict[type[ReferenceStore], tuple[str, str]] = {
 BROKEN_WORKERS: dict[Callable[..., Worker], tuple[str, str]] = {
     sabotage.drops_results_when_the_store_is_away: ("nobody_is_lost_without_cause", "was never settled"),
     sabotage.begins_tries_past_their_lease: ("no_try_outlasts_its_lease", "after its lease"),
+    sabotage.forgets_what_it_accepts_when_stopped: ("nobody_is_lost_without_cause", "was never settled"),
     sabotage.leaves_its_claims_when_stopped: ("nobody_is_lost_without_cause", "was never settled"),
 }
 """For each break, the violated promise, and words that the checker must report to prove that it found this break."""

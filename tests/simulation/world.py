@@ -23,18 +23,16 @@ from doorstep.services.worker import Worker
 from doorstep.testing.sandbox import BEGINNING
 from tests.reference import ReferenceStore
 from tests.simulation.faults import Faults, NoFaults, RandomFaults
-from tests.simulation.machines import ClientMachine, OperatorMachine, SkewedClock, WorkerMachine
+from tests.simulation.machines import ClientMachine, OperatorMachine, SendingMachine, SkewedClock, WorkerMachine
 from tests.simulation.network import Network
 from tests.simulation.scenario import TUNING, EndpointPlan, Scenario
 from tests.simulation.sendings import plan_sendings
 from tests.simulation.store_server import StoreServer, finish
-from tests.simulation.story import Disturbance, Life, Sending, Story
+from tests.simulation.story import Disturbance, Life, Outage, Sending, Story
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.support.recounting import differing, recount
 from tests.support.shortcuts import count_states, put, totals
-
-_QUIET_SECONDS_MAX = 150
 
 
 class World:
@@ -63,6 +61,7 @@ class World:
         self.orgs: list[UUID] = []
         self.endpoint_ids: list[UUID] = []
         self.healed_at = 0
+        self.outage: Outage | None = None
         self.troubles: list[str] = []
         self._make_worker = make_worker
         self._machines: list[WorkerMachine | ClientMachine | OperatorMachine] = []
@@ -89,11 +88,18 @@ class World:
         for slot in range(self.scenario.clients):
             self.start_client(slot)
         plan_sendings(self)
+        if self.scenario.outage is not None:
+            self.loop.call_later(self.scenario.outage_at, self._begin_outage, self.scenario.outage)
         disturb(self)
         await asyncio.sleep(self.scenario.chaos_seconds)
         self._heal()
         await self._quiet()
         await self._end()
+
+    def _begin_outage(self, personality: str) -> None:
+        self.trace.note("world", "every receiver is", personality)
+        self.outage = Outage(self.loop.now, hangs=personality == "hanging")
+        self.network.personalities = dict.fromkeys(self.network.personalities, personality)
 
     def _heal(self) -> None:
         self.trace.note("world", "is healed")
@@ -103,7 +109,7 @@ class World:
 
     async def _quiet(self) -> None:
         """Wait until nothing is open, or until the time limit shows that this will never happen."""
-        for _ in range(2 * _QUIET_SECONDS_MAX):
+        for _ in range(2 * self.scenario.quiet_seconds):
             await self._resume_endpoints()
             await asyncio.sleep(0.5)
             if self._is_quiet():
@@ -118,7 +124,7 @@ class World:
     @property
     def lost(self) -> list[Sending]:
         """The sendings that were in flight when their client was killed, and whose answers nobody will receive."""
-        return [one for machine in self._machines if isinstance(machine, ClientMachine) and machine.process.dead
+        return [one for machine in self._machines if isinstance(machine, SendingMachine) and machine.process.dead
                 for one in machine.sent]  # fmt: skip
 
     async def _resume_endpoints(self) -> None:
@@ -153,7 +159,7 @@ class World:
         name = self._new_name("worker")
         random = self.random(name)
         machine = WorkerMachine(
-            name, self.loop, self.server, self._clock(random), self.network, random, self._make_worker
+            name, self.loop, self.server, self._clock(random), self.network, random, self._make_worker, self.sendings
         )
         self.trace.note(name, "starts")
         self._machines.append(machine)
@@ -167,8 +173,9 @@ class World:
         self.clients[slot:slot + 1] = [machine]  # fmt: skip
 
     def send(self, slot: int, draft: Draft) -> None:
-        """Send from the client that currently occupies this slot."""
-        self.clients[slot].send(draft)
+        """Send from the client that currently occupies this slot, or from a worker: a server that also delivers."""
+        serving = [one for one in self.workers if one.process.runs] if self.scenario.served else []
+        (serving[slot % len(serving)] if serving else self.clients[slot]).send(draft)
 
     def _new_name(self, kind: str) -> str:
         self._started += 1
@@ -248,6 +255,8 @@ class World:
             + self.loop.unhandled()
             + [trouble for machine in self._machines for trouble in machine.troubles],
             miscounted=self._miscounted(kept),
+            transitions=[each for machine in self._machines for each in machine.transitions],
+            outage=self.outage,
             healed_at=self.healed_at,
             ended_at=self.loop.now,
             trace=self.trace,
@@ -277,7 +286,7 @@ def _endpoint(number: int, plan: EndpointPlan, org_id: UUID, random: Random) -> 
         if plan.by_handler
         else HttpDestination(f"https://receiver-{number}.example/hook"),
         event_types=random.choice((("*",), ("order.*",))),
-        policy=None if plan.delays is None else RetryPolicy(plan.delays),
+        policy=None if plan.delays is None else RetryPolicy(plan.delays, retry_on_recovery=plan.retry_on_recovery),
         concurrency_max=plan.concurrency_max,
         rate_per_second=plan.rate_per_second,
         circuit=plan.circuit,

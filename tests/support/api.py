@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from doorstep.api.application import create_application
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.org import Role
+from tests.support.builders import unused
 from tests.support.http_calls import Answer, call
 from tests.support.scene import Scene, until
 
@@ -59,7 +60,7 @@ class Api:
     # -- shortcuts -----------------------------------------------------------------------------------------
 
     async def endpoint(self, url: str, **fields: Any) -> dict[str, Any]:
-        given = {"name": "shop", "url": url, "circuit": {"failures_max": 1_000_000}, **fields}
+        given = {"name": unused("shop"), "url": url, "circuit": {"failures_max": 1_000_000}, **fields}
         answer = await self.post("/v1/endpoints", given)
         assert answer.status == 201, answer.body
         return answer.json

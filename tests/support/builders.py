@@ -36,9 +36,17 @@ def an_org(**changes: object) -> Org:
     return Org(**{"org_id": new_id(), "name": "Acme", "created_at": NOW} | changes)  # type: ignore[arg-type]
 
 
+_numbers = count(2)
+
+
+def unused(name: str) -> str:
+    """A name that no other object has, for objects whose name does not matter."""
+    return f"{name} {next(_numbers)}"
+
+
 def an_endpoint(org_id: UUID, **changes: object) -> Endpoint:
-    """An endpoint as the store returns it after its creation."""
-    fields: dict[str, object] = {"endpoint_id": new_id(), "org_id": org_id, "name": "shop", "created_at": NOW}
+    """An endpoint as the store returns it after its creation. Its name is unique."""
+    fields: dict[str, object] = {"endpoint_id": new_id(), "org_id": org_id, "name": unused("shop"), "created_at": NOW}
     fields |= {"destination": HttpDestination("https://shop.example/hook"), "version": 1}
     return Endpoint(**fields | changes)  # type: ignore[arg-type]
 
@@ -56,11 +64,14 @@ def a_submission(
     due_at: Instant = NOW,
     retries_max: int = 3,
     key: str | None = None,
+    claimable: bool = False,
     **event: object,
 ) -> Submission:
     """An event with one delivery for each endpoint; its fingerprint is the hash of its payload."""
     made = an_event(org_id, **event)
-    owed = tuple(NewDelivery(new_id(), endpoint_id, due_at, retries_max) for endpoint_id in endpoint_ids)
+    owed = tuple(
+        NewDelivery(new_id(), endpoint_id, due_at, retries_max, claimable=claimable) for endpoint_id in endpoint_ids
+    )
     return Submission(made, owed, key, hashlib.sha256(made.payload).digest())
 
 

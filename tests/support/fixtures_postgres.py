@@ -104,7 +104,8 @@ DO $$ DECLARE name text; BEGIN
         AND tablename NOT IN ('doorstep_version', 'doorstep_variables') LOOP
         EXECUTE format('DELETE FROM %I', name);
     END LOOP;
-    DELETE FROM doorstep_variables WHERE starts_with(doorstep_variables.name, 'pipeline:');
+    DELETE FROM doorstep_variables
+        WHERE starts_with(doorstep_variables.name, 'pipeline:') OR doorstep_variables.name = 'secret_key';
     UPDATE doorstep_variables SET value = 0 WHERE value <> 0;
     PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false) FROM pg_sequences
         WHERE last_value IS NOT NULL;

@@ -15,10 +15,11 @@ from msgspec.structs import astuple
 
 from doorstep.clock import SECOND, Instant
 from doorstep.errors import NotFound
+from doorstep.model.attempt import UNREACHED
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
 from doorstep.model.event import EventStatus, EventView, status_of
 from doorstep.model.listing import DeliveryAttempts, DeliveryHistory, EventDeliveries, EventFilter
-from doorstep.model.rollup import FIGURES, TTD_SECONDS, Figures
+from doorstep.model.rollup import FIGURES, RESPONSE_SECONDS, TTD_SECONDS, Figures
 from doorstep.stores.store import Store
 
 _S = DeliveryState
@@ -203,6 +204,7 @@ def _of_delivery(delivery: Delivery, history: Sequence[HistoryEntry], owed_at: I
     for line in history:
         if line.old_state in _DEAD and line.new_state is _S.PENDING:
             base = line.attempt  # an operator started a new round of retries
+        base += line.note.endswith("no retry used")  # a probe, or an attempt that a recovery brought forward
         counts["dead"] += line.new_state is _S.DEAD
         if line.old_state is _S.IN_PROGRESS and line.new_state is not _S.PENDING:
             counts["succeeded" if line.new_state is _S.DELIVERED else "died"] += 1
@@ -221,8 +223,12 @@ def _of_delivery(delivery: Delivery, history: Sequence[HistoryEntry], owed_at: I
 async def _of_attempts(store: Store, org_id: UUID, delivery_id: UUID) -> Counter[str]:
     attempts = await store.find(org_id, DeliveryAttempts(delivery_id=delivery_id))
     on_time = [one for one in attempts if not one.late]
-    return Counter(
+    counts = Counter(
         attempts=len(on_time),
         late=len(attempts) - len(on_time),
         blocked=sum(one.code == "BLOCKED" for one in on_time),
     )
+    for span in (max(one.finished_at - one.started_at, 0) for one in on_time if one.code not in UNREACHED):
+        counts[f"response_{sum(span > bound * SECOND for bound in RESPONSE_SECONDS)}"] += 1
+        counts["response_us"] += span
+    return counts

@@ -17,16 +17,20 @@ import msgspec
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.clock import Instant
+from doorstep.clock import Instant, to_datetime
 from doorstep.config import Settings
 from doorstep.encryption import new_secret_key
-from doorstep.engine.accept import Draft
+from doorstep.engine.accept import Options
+from doorstep.engine.directory import current_routing
 from doorstep.model.action import ActionKind, ActionResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
-from doorstep.model.event import EventStatus, Receipt
+from doorstep.model.event import EventStatus
+from doorstep.operations.endpoint_rules import form_from
+from doorstep.schemas.events import Receipt
 from doorstep.telemetry.facts import Fact, Telemetry, json_lines
+from tests.support.builders import unused
 from tests.support.leaping_clock import LeapingClock
 from tests.support.loop_receiver import Receiver
 from tests.support.patience import PATIENCE_SECONDS
@@ -44,6 +48,7 @@ class Scene:
         self.clock = LeapingClock()
         self.facts: list[Fact] = []
         self.doorsteps: list[Doorstep] = []
+        self._names: set[str] = set()
         self._settings: dict[str, Any] = {
             "database_url": database_url,
             "secret_key": new_secret_key(),
@@ -83,27 +88,39 @@ class Scene:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the workers. They poll twice a second anyway; this only saves the test that half second."""
+        """Wake the services, which sleep in real time until something is due."""
         for doorstep in self.doorsteps:
-            doorstep.components.wake_dispatcher()
+            worker = doorstep.components.worker
+            for service in worker.services if worker else ():
+                service.wake.set()
 
     # -- actions -------------------------------------------------------------------------------------------
 
     async def endpoint(self, path: str = "/hook", **fields: Any) -> Endpoint:
         """Create an endpoint: at the scene's receiver, unless the fields contain a handler or a URL."""
         target = {} if "handler" in fields or "url" in fields else {"url": self.receiver.url(path)}
-        given = {"name": path, "circuit": NEVER_OPENS} | target | fields
-        endpoint, _ = await self.doorstep.create_endpoint(**given)
+        name = unused(path) if path in self._names else path
+        self._names.add(path)
+        given = {"name": name, "circuit": NEVER_OPENS} | target | fields
+        org_id, actor = given.pop("org_id", DEFAULT_ORG), given.pop("actor", "program")
+        form = form_from(given.pop("name"), given)
+        endpoint, _ = await self.doorstep.components.endpoints.create(form, org_id, actor)
         return endpoint
 
+    async def endpoints(self) -> list[Endpoint]:
+        """The stored endpoints."""
+        routing = await current_routing(self.doorstep.components.store)
+        return [endpoint for endpoint in routing.endpoints if endpoint.org_id == DEFAULT_ORG]
+
     async def send(self, event_type: str = "order.paid", payload: object = b'{"n": 1}', **fields: Any) -> Receipt:
-        return await self.doorstep.send(event_type, payload, **fields)
+        """Times may also be given in the scene's own unit, as instants."""
+        times = {name: to_datetime(at) for name, at in fields.items() if name.endswith("_at") and isinstance(at, int)}
+        return await self.doorstep.send(event_type, payload, **fields | times)
 
     async def send_to(self, endpoint: Endpoint, count: int = 1) -> list[Delivery]:
         """Send events to this endpoint only, and return their deliveries."""
-        ids = (endpoint.endpoint_id,)
-        draft = Draft(org_id=endpoint.org_id, event_type="order.paid", payload=b'{"n": 1}', endpoint_ids=ids)
-        receipts = await self.doorstep.send_many([draft] * count)
+        options = Options(org_id=endpoint.org_id, endpoint_ids=[endpoint.endpoint_id])
+        receipts = await self.doorstep.send_many([("order.paid", b'{"n": 1}', options)] * count)
         found = await asyncio.gather(*(self.deliveries(receipt, endpoint.org_id) for receipt in receipts))
         return [delivery for (delivery,) in found]
 
@@ -114,10 +131,10 @@ class Scene:
     # -- observation ---------------------------------------------------------------------------------------
 
     async def status(self, receipt: Receipt) -> EventStatus:
-        return (await self.doorstep.event(DEFAULT_ORG, receipt.event_id)).status
+        return (await self.doorstep.components.reader.event(DEFAULT_ORG, receipt.event_id)).status
 
     async def deliveries(self, receipt: Receipt, org_id: UUID = DEFAULT_ORG) -> list[Delivery]:
-        return await self.doorstep.deliveries(org_id, receipt.event_id)
+        return await self.doorstep.components.reader.deliveries(org_id, receipt.event_id)
 
     async def delivery(self, one: Delivery | Receipt) -> Delivery:
         if isinstance(one, Delivery):
@@ -126,7 +143,7 @@ class Scene:
         return delivery
 
     async def attempts(self, delivery: Delivery) -> list[Attempt]:
-        return await self.doorstep.attempts(delivery.org_id, delivery.delivery_id)
+        return await self.doorstep.components.reader.attempts(delivery.org_id, delivery.delivery_id)
 
     async def history(self, delivery: Delivery) -> list[HistoryEntry]:
         return await self.doorstep.components.reader.history(delivery.org_id, delivery.delivery_id)

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
+from doorstep.clock import Instant
 from doorstep.model.action import AuditEntry
 from doorstep.model.alert import AlertWrite
 from doorstep.model.claim import WorkerEntry
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Routing
+from doorstep.model.inbox import InboxAnswer, InboxAnswered
 from doorstep.model.listing import EventDeliveries, EventFilter, Orgs, PagedQuery
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.rollup import Figures
@@ -89,3 +91,8 @@ async def count_states(store: Store) -> dict[DeliveryState, int]:
             for delivery in await store.find(org.org_id, EventDeliveries(event_id=event.event_id)):
                 counts[delivery.state] += 1
     return counts
+
+
+async def acknowledge(store: Store, org_id: UUID, event_id: UUID, now: Instant) -> InboxAnswered:
+    """Acknowledge one inbox event without a lease."""
+    return await store.answer_inbox(org_id, [InboxAnswer(event_id)], "consumer", now)

@@ -14,7 +14,7 @@ NAMES = {
     "declaring": {"handler", "batch", "on_dead_letter", "register", "add"},
     "asking": {"event", "deliveries", "attempts", "create_endpoint", "endpoints"},
     "what it has": {
-        "settings", "telemetry", "clock", "registry", "pipelines", "batches", "outbox", "generated_admin_key",
+        "settings", "telemetry", "clock", "registry", "server", "batches", "outbox", "generated_admin_key",
         "components", "binding",
     },
 }  # fmt: skip

@@ -43,7 +43,7 @@ def test_lists_are_written_with_commas_in_variables_and_as_lists_or_text_in_the_
     monkeypatch.setenv("DOORSTEP_RETRY_DELAYS", "60, 300,900")
     monkeypatch.setenv("DOORSTEP_ALLOW_ADDRESSES", "127.0.0.0/8,::1/128")
     settings = Settings()
-    assert settings.retry_delays == (60, 300, 900)
+    assert settings.retry_delays == settings.own_retry_delays == (60, 300, 900)
     assert settings.allow_addresses == (ip_network("127.0.0.0/8"), ip_network("::1/128"))
     monkeypatch.delenv("DOORSTEP_RETRY_DELAYS")
     for line in ("retry_delays = [5, 30.5]", 'retry_delays = "5, 30.5"'):
@@ -55,7 +55,7 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("DOORSTEP_ADMIN_KEY", "")
     monkeypatch.setenv("DOORSTEP_RETRY_DELAYS", "")
     assert Settings().admin_key is None
-    assert Settings().retry_delays == (60, 300, 900)
+    assert Settings().own_retry_delays is None
 
 
 def test_an_unknown_variable_stops_the_start_and_the_likely_one_is_suggested(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +104,7 @@ OUT_OF_BOUNDS = [
     ("workers", "-1"),
     ("grace_seconds", "-1"),
     ("retention_days", "0"),
+    ("dead_retention_days", "-1"),
     ("inbox_retention_days", "0"),
     ("audit_retention_days", "36501"),
     ("payload_bytes_max", "10"),
@@ -191,3 +192,41 @@ def test_every_named_setting_of_the_requirements_exists() -> None:
         "DOORSTEP_LEASE_SECONDS", "DOORSTEP_TIMEOUT_SECONDS", "DOORSTEP_RETENTION_DAYS", "DOORSTEP_LOG_LEVEL",
         "DOORSTEP_LOG_FORMAT",
     } <= known  # fmt: skip
+
+
+def test_the_defaults_of_a_program_are_overridden_by_its_variables_and_these_by_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def delays() -> tuple[float, ...]:
+        return Settings.with_defaults({"retry_delays": (60, 300)}, {"RETRY_DELAYS": "retry_delays"}).retry_delays
+
+    assert delays() == (60, 300)
+    monkeypatch.setenv("RETRY_DELAYS", "1,2")
+    assert delays() == (1, 2)
+    monkeypatch.setenv("DOORSTEP_RETRY_DELAYS", "7")
+    assert delays() == (7,)
+
+
+def test_a_wrong_value_in_a_variable_of_the_program_is_named_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RETRY_DELAYS", "soon")
+    with pytest.raises(ConfigError, match="got 'soon'; change RETRY_DELAYS$"):
+        Settings.with_defaults({}, {"RETRY_DELAYS": "retry_delays"})
+
+
+def test_a_default_of_a_program_for_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(ConfigError, match="retry_delay is not a setting; did you mean retry_delays"):
+        Settings.with_defaults({"retry_delay": (60,)})
+
+
+def test_a_setting_given_to_a_program_overrides_the_environment_and_its_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOORSTEP_DATABASE_URL", "postgresql://configured.example/orders")
+    monkeypatch.setenv("LOG_LEVEL", "error")
+    given = Settings.with_defaults(
+        {"service_name": "shop", "log_level": "info"}, {"LOG_LEVEL": "log_level"},
+        database_url="sqlite:///story.db", log_level="debug",
+    )  # fmt: skip
+    assert (given.database_url, given.log_level, given.service_name) == ("sqlite:///story.db", "debug", "shop")
+    with pytest.raises(ConfigError, match="change the argument host"):
+        Settings.with_defaults({}, host=1)

@@ -14,7 +14,9 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
+from doorstep.model.endpoint import CircuitRules, RetryPolicy, Slo
 from doorstep.model.org import Org
+from doorstep.operations.endpoint_rules import policies_of
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
 from doorstep.transports.handler_replies import Handler, Received
@@ -22,6 +24,7 @@ from tests.reference import ReferenceStore
 from tests.support.builders import NOW, new_id
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.shortcuts import put
+from tests.support.transports import FakeTransport
 
 A, B = new_id(), new_id()
 
@@ -76,7 +79,7 @@ def test_a_function_that_could_only_fail_at_each_call_is_refused_where_it_stands
     ds: Doorstep, function: Handler
 ) -> None:
     for declare in (ds.handler("pay", name="ship"), partial_register(ds, "ship"), ds.on_dead_letter, a_stage()):
-        with pytest.raises(ConfigError, match="must take one argument|must be a function"):
+        with pytest.raises(ConfigError, match="must take|must be a function"):
             declare(function)
 
 
@@ -109,6 +112,17 @@ async def test_a_name_that_is_taken_is_refused_in_any_organization_unless_it_is_
     assert ds.registry.handler_orgs == {"ship": {A, B}}
 
 
+async def test_a_registration_while_it_runs_wakes_the_worker_for_what_waits_for_the_handler(ds: Doorstep) -> None:
+    await ds.open()
+    worker = ds.components.make_worker(FakeTransport(ds.clock), lambda: 0.5)
+    ds.components.worker = worker  # not started, because its polls would wake it too
+    ds.register("ship", take)
+    await asyncio.sleep(0)
+    assert worker.dispatcher.wake.is_set()
+    ds.components.worker = None
+    await ds.close()
+
+
 async def test_a_later_registration_replaces_an_earlier_one_of_the_same_organization(ds: Doorstep) -> None:
     ds.register("ship", lambda _: None)
     ds.register("ship", take)
@@ -136,9 +150,9 @@ async def test_an_endpoint_of_another_organization_cannot_feed_a_handler_by_nami
         stolen = await ds.send("pay", {}, org_id=A)
         await ds.send("pay", {})
         await until_delivered(ds, seen)
-        (delivery,) = await ds.deliveries(A, stolen.event_id)
+        (delivery,) = await ds.deliveries(stolen.event_id, org_id=A)
         # The delivery waits for a worker whose program has this handler for organization A.
-        assert not await ds.attempts(A, delivery.delivery_id)
+        assert not await ds.attempts(delivery.delivery_id, org_id=A)
     assert [received.org_id for received in seen] == [DEFAULT_ORG]
 
 
@@ -185,3 +199,49 @@ async def test_a_handler_that_is_declared_on_an_open_doorstep_comes_too_late_and
         with pytest.raises(ConfigError, match=sentence):
             ds.handler("order.*")(take)
     ds.handler("order.*")(take)
+
+
+def test_a_policy_may_be_written_as_over_http() -> None:
+    ds = Doorstep("memory://")
+    ds.handler("a", policy={"delays": [1, 2.5], "jitter": 0}, policy_by_event_type={"a": {"delays": []}})(_ship)
+    (declared,) = ds.registry.declarations
+    assert policies_of(declared.form, RetryPolicy(())) == {
+        "policy": RetryPolicy((1.0, 2.5), jitter=0.0),
+        "policy_by_event_type": {"a": RetryPolicy(())},
+    }
+    for wrong, sentence in POLICIES_REFUSED:
+        with pytest.raises(ConfigError) as refused:
+            ds.handler("b", name="b", policy=wrong)(_ship)
+        assert str(refused.value) == f"handler 'b': {sentence}"
+
+
+POLICIES_REFUSED: tuple[tuple[Any, str], ...] = (
+    ({"delay": [1]}, "policy.delay: is unknown; remove it"),
+    ({}, "policy.delays: is required"),
+    ({"delays": "soon"}, "policy.delays: must be a list, got a string"),
+    ({"delays": ["5s"]}, "policy.delays[0]: must be a number, got a string"),
+    (["5s"], "policy[0]: must be a number, got a string"),
+    (5, "policy: must be the name of a policy, a list of delays in seconds, or an object"),
+    ({"delays": [-1]}, "policy: delays must be from 0 to 2592000 seconds, got [-1.0]"),
+)
+
+
+def test_a_circuit_and_a_target_may_be_written_as_over_http() -> None:
+    ds = Doorstep("memory://")
+    ds.handler("a", circuit={"enabled": False}, slo={"success": 0.9})(_ship)
+    (declared,) = ds.registry.declarations
+    assert (declared.form.circuit, declared.form.slo) == (CircuitRules(enabled=False), Slo(success=0.9))
+    wrong: tuple[tuple[Any, str], ...] = (
+        ({"circuit": {"enable": False}}, "circuit.enable: is unknown; remove it"),
+        ({"circuit": {"failures_max": "5"}}, "circuit.failures_max: must be a whole number, got a string"),
+        ({"slo": {"success": "all"}}, "slo.success: must be a number, got a string"),
+        ({"slo": {"success": 2}}, "slo.success: must be from 0.5 to 0.99999, got 2"),
+    )
+    for fields, sentence in wrong:
+        with pytest.raises(ConfigError) as refused:
+            ds.handler("b", name="b", **fields)(_ship)
+        assert str(refused.value) == f"handler 'b': {sentence}"
+
+
+def _ship(event: object) -> None:
+    pass

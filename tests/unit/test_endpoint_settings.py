@@ -20,15 +20,15 @@ SETTINGS = set(shapes.EndpointIn.__struct_fields__)
 def test_every_way_to_describe_an_endpoint_knows_the_same_settings() -> None:
     assert set(EndpointForm.__struct_fields__) == SETTINGS
     assert {one.field for one in shapes.INPUTS} == SETTINGS
-    assert set(shapes.EndpointPatch.__struct_fields__) - {"version"} == SETTINGS - {"signing"}
+    assert set(shapes.EndpointPatch.__struct_fields__) - {"version"} == SETTINGS - {"signing", "secret"}
     assert set(get_type_hints(shapes.NewEndpointFields)) == SETTINGS
-    assert set(get_type_hints(shapes.ChangedFields)) - {"version"} == SETTINGS - {"signing"}
+    assert set(get_type_hints(shapes.ChangedFields)) - {"version"} == SETTINGS - {"signing", "secret"}
     assert set(get_type_hints(ProgramFields)) == SETTINGS - {"name"}
 
 
-def test_every_setting_is_kept_and_all_but_the_headers_are_shown() -> None:
-    assert {name for name in SETTINGS if not hasattr(Endpoint, name)} == {"headers", "signing"}
-    assert SETTINGS - set(shapes.Endpoint.__struct_fields__) == {"headers"}
+def test_every_setting_is_kept_and_all_but_the_headers_and_the_secret_are_shown() -> None:
+    assert {name for name in SETTINGS if not hasattr(Endpoint, name)} == {"headers", "signing", "secret"}
+    assert SETTINGS - set(shapes.Endpoint.__struct_fields__) == {"headers", "secret"}
 
 
 def test_what_is_left_out_means_the_same_in_a_request_and_in_a_program() -> None:

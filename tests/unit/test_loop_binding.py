@@ -15,6 +15,7 @@ from doorstep.config import Settings
 from doorstep.errors import Conflict, StoreUnavailable
 from doorstep.loop_binding import Pin
 from doorstep.model.listing import OrgKeys, Orgs
+from doorstep.stores.program_sql import SqlDefinitions
 from tests.reference import ReferenceStore
 
 
@@ -35,7 +36,7 @@ async def test_what_needs_an_open_store_says_so_instead_of_failing_somehow(ds: D
     asked = (
         ds.create_endpoint(name="x", url="https://example.com"),
         ds.endpoints(),
-        ds.event(DEFAULT_ORG, DEFAULT_ORG),
+        ds.event(DEFAULT_ORG),
         ds.send_many([]),
     )
     for asking in asked:
@@ -52,7 +53,7 @@ async def test_the_first_event_opens_it_in_an_event_loop_of_our_own_and_everythi
 ) -> None:
     receipt = await ds.send("x", {})
     assert ds.binding.pin().loop is ds.binding.thread.loop()
-    assert (await ds.event(DEFAULT_ORG, receipt.event_id)).event.event_type == "x"
+    assert (await ds.event(receipt.event_id)).event_type == "x"
     assert await elsewhere(ds.endpoints) == []
     await ds.close()
     assert not ds.binding.is_open()
@@ -102,12 +103,12 @@ async def test_all_who_want_it_open_at_once_find_one_opening(ds: Doorstep, monke
     under_way, most = 0, 0
     migrate = ds._store.migrate
 
-    async def counted() -> None:
+    async def counted(definitions: SqlDefinitions) -> None:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
         await asyncio.sleep(0)
-        await migrate()
+        await migrate(definitions)
         under_way -= 1
 
     monkeypatch.setattr(ds._store, "migrate", counted)
@@ -153,7 +154,7 @@ async def test_a_store_that_is_started_again_and_again_calls_each_of_us_once(
     for _ in range(3):
         async with ds:
             pass
-    assert len(called) == 2
+    assert len(called) == 3
 
 
 async def test_closing_waits_for_who_is_still_at_it(ds: Doorstep) -> None:

@@ -37,8 +37,8 @@ async def test_deliveries_tasks_and_the_log_have_the_same_name_of_a_process(monk
         doorstep.wake()
         while not holders.keys() >= {Task.OUTBOX, Task.ROLLUPS, Task.ALERTS}:
             await asyncio.sleep(0.01)
-        (delivery,) = await doorstep.deliveries(DEFAULT_ORG, receipt.event_id)
-        attempts = await doorstep.attempts(DEFAULT_ORG, delivery.delivery_id)
+        (delivery,) = await doorstep.components.reader.deliveries(DEFAULT_ORG, receipt.event_id)
+        attempts = await doorstep.components.reader.attempts(DEFAULT_ORG, delivery.delivery_id)
     (told,) = [one.fields["worker"] for one in facts if isinstance(one, Notice) and "worker" in one.fields]
     assert {attempts[0].worker, *holders.values()} == {told}
     assert re.fullmatch(rf"[^:]+:{os.getpid()}:[0-9a-f]{{6}}", str(told))

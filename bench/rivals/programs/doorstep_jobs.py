@@ -7,8 +7,6 @@ import os
 import job
 
 from doorstep import Doorstep
-from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.engine.accept import draft_of
 from doorstep.transports.handler_replies import Received
 
 doorstep = Doorstep()
@@ -30,9 +28,9 @@ else:
 
 async def send(count: int, seconds: float) -> None:
     await doorstep.open()
-    drafts = [draft_of("job", content, DEFAULT_ORG, {}) for content in job.payloads(count, seconds)]
+    events = [("job", content) for content in job.payloads(count, seconds)]
     for start in range(0, count, _BATCH):
-        await doorstep.send_many(drafts[start : start + _BATCH])
+        await doorstep.send_many(events[start : start + _BATCH])
     await doorstep.close()
 
 

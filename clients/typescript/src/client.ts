@@ -152,7 +152,12 @@ function filled(route: string, path: Record<string, unknown> = {}): string {
 
 function queried(query: Record<string, unknown> = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
-  return given.length === 0 ? "" : `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`;
+  const pairs = given.flatMap(([name, value]) =>
+    typeof value === "object" // payload[order.id]=42
+      ? Object.entries(value as object).map(([key, each]) => [`${name}[${key}]`, String(each)])
+      : [[name, String(value)]],
+  );
+  return pairs.length === 0 ? "" : `?${new URLSearchParams(pairs)}`;
 }
 
 async function read(response: Response): Promise<unknown> {

@@ -168,6 +168,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/attempts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List all attempts
+         * @description Attempts, newest first: by endpoint, result, event type, error code, and time at which they started. For the request and the response of an attempt, read the attempt log of its delivery.
+         */
+        get: operations["list_all_attempts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/audit": {
         parameters: {
             query?: never;
@@ -382,6 +402,26 @@ export interface paths {
          * @description Resume a paused bulk operation.
          */
         post: operations["resume_bulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/channel-kinds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List channel kinds
+         * @description The kinds of channels. E-mail needs a mail server and Apprise an optional package; the reason says so.
+         */
+        get: operations["list_channel_kinds"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -636,6 +676,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List deliveries
+         * @description Deliveries in any state, newest first: by endpoint, state, event type, error code of the last attempt, and time of creation. Deleted dead letters are not listed.
+         */
+        get: operations["list_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/deliveries/{delivery_id}": {
         parameters: {
             query?: never;
@@ -685,7 +745,7 @@ export interface paths {
         };
         /**
          * List history
-         * @description Every change of the delivery's state, oldest first, starting with its acceptance.
+         * @description Every change of the delivery's state, oldest first, starting with its acceptance; and what held it back before.
          */
         get: operations["list_history"];
         put?: never;
@@ -897,7 +957,7 @@ export interface paths {
         };
         /**
          * List events
-         * @description Events, newest first, without their payloads.
+         * @description Events, newest first, without their payloads. They can be searched by their keys, their endpoint, and values in their payload and metadata.
          */
         get: operations["list_events"];
         put?: never;
@@ -967,7 +1027,7 @@ export interface paths {
         put?: never;
         /**
          * Acknowledge event
-         * @description Acknowledge an event from the inbox (role `operator`). The event then counts as delivered. Repeating the request is harmless.
+         * @description Acknowledge an event from the inbox. The event then counts as delivered. Repeating the request is harmless. With a `lease_token`, the response is a 409 if the event was leased again after that lease had ended.
          */
         post: operations["acknowledge_event"];
         delete?: never;
@@ -990,6 +1050,26 @@ export interface paths {
          * @description Cancel the event's waiting deliveries.
          */
         post: operations["cancel_event"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/events/{event_id}/nack": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Nack event
+         * @description Give an event back to the inbox. It can be leased again, at once or after `delay_seconds`.
+         */
+        post: operations["nack_event"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1056,6 +1136,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/find": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find
+         * @description Everything with this id. `id` may be a short id: the last eight digits, as the console shows them. Events, deliveries and endpoints are found by a short id; alerts and bulk operations only by their whole id.
+         */
+        get: operations["find"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/inbox": {
         parameters: {
             query?: never;
@@ -1065,11 +1165,71 @@ export interface paths {
         };
         /**
          * Read inbox
-         * @description Unacknowledged events that no endpoint receives, oldest first, with their payloads. With `status=failed`, failed events without their payloads.
+         * @description Unacknowledged events that no endpoint receives, oldest first, with their payloads. Leased events are included. With `status=failed`, events whose deliveries have failed.
          */
         get: operations["read_inbox"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/inbox/ack": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Acknowledge events
+         * @description Acknowledge up to 1,000 events of the inbox. Each event has its own result.
+         */
+        post: operations["acknowledge_events"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/inbox/lease": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Lease inbox
+         * @description Lease events of the inbox. Until the lease ends, no other consumer can lease them. Acknowledge each event, or give it back, with its `lease_token`. An event whose lease ends is leased again by the next request.
+         */
+        post: operations["lease_inbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/inbox/nack": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Nack events
+         * @description Give up to 1,000 events back to the inbox. They can be leased again, at once or after `delay_seconds`. Each event has its own result.
+         */
+        post: operations["nack_events"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1142,6 +1302,30 @@ export interface paths {
         options?: never;
         head?: never;
         patch?: never;
+        trace?: never;
+    };
+    "/v1/orgs/{org_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete org
+         * @description Delete an organization, except the default one. Its keys stop working at once, other server processes may accept them for up to 5 more seconds. Without `force`, an organization with open deliveries is not deleted.
+         */
+        delete: operations["delete_org"];
+        options?: never;
+        head?: never;
+        /**
+         * Rename org
+         * @description Rename an organization.
+         */
+        patch: operations["rename_org"];
         trace?: never;
     };
     "/v1/pipelines": {
@@ -1388,6 +1572,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/search-fields": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read search fields
+         * @description The fields of payloads and metadata by which events are found at once.
+         */
+        get: operations["read_search_fields"];
+        /**
+         * Change search fields
+         * @description Declare the fields of payloads and metadata by which events are found at once. The list replaces the previous one. Events that were accepted earlier are still found, by searching in them.
+         */
+        put: operations["change_search_fields"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sign-in-links": {
         parameters: {
             query?: never;
@@ -1525,7 +1733,7 @@ export interface paths {
         };
         /**
          * List health
-         * @description The health of each endpoint: success rate, time to delivery, backlog, circuit.
+         * @description The health of each endpoint: success rate, response time, time to delivery, backlog, circuit. With `sort`, the order is that of the moment: an endpoint whose figures change between two pages may be listed twice or not at all.
          */
         get: operations["list_health"];
         put?: never;
@@ -1560,6 +1768,20 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AckIn
+         * @description The token of your lease. Without it, the event is acknowledged regardless of who holds it.
+         */
+        AckIn: {
+            lease_token?: number | null;
+        };
+        /**
+         * AckManyIn
+         * @description Events to acknowledge.
+         */
+        AckManyIn: {
+            events: components["schemas"]["InboxAnswerIn"][];
+        };
         /**
          * Acknowledged
          * @description The event was acknowledged by the consumer of the inbox.
@@ -1689,6 +1911,41 @@ export interface components {
             worker: string;
         };
         /**
+         * AttemptItem
+         * @description An attempt in a list. The attempt log of its delivery has the request and the response.
+         */
+        AttemptItem: {
+            /** Format: uuid */
+            delivery_id: string;
+            duration_ms: number;
+            /** Format: uuid */
+            endpoint_id: string;
+            endpoint_name: string;
+            error_category: string | null;
+            error_code: string | null;
+            error_reason: string;
+            /** Format: uuid */
+            event_id: string;
+            event_type: string;
+            /** Format: date-time */
+            finished_at: string;
+            late: boolean;
+            next_retry_at: string | null;
+            number: number;
+            response_code: number | null;
+            /** Format: date-time */
+            started_at: string;
+            worker: string;
+        };
+        /**
+         * AttemptListPage
+         * @description One page of the attempts.
+         */
+        AttemptListPage: {
+            attempts: components["schemas"]["AttemptItem"][];
+            pagination: components["schemas"]["Pagination"];
+        };
+        /**
          * AttemptPage
          * @description The attempt log of a delivery.
          */
@@ -1718,6 +1975,7 @@ export interface components {
         AuditEntry: {
             action: string;
             actor: string;
+            actor_id: string;
             /** Format: date-time */
             at: string;
             reason: string;
@@ -1749,6 +2007,7 @@ export interface components {
             error_code: string | null;
             error_reason: string | null;
             event_type: string;
+            held: components["schemas"]["Held"] | null;
             last_attempt_at: string | null;
             next_retry_at: string | null;
             retries_max: number;
@@ -1778,6 +2037,7 @@ export interface components {
          */
         Bulk: {
             actor: string;
+            actor_id: string;
             /** Format: uuid */
             bulk_id: string;
             canaries: components["schemas"]["Canary"][] | null;
@@ -1957,6 +2217,24 @@ export interface components {
             target: string;
         };
         /**
+         * ChannelKind
+         * @description A kind of channel, and whether channels of this kind can be created on this server.
+         */
+        ChannelKind: {
+            available: boolean;
+            /** @enum {string} */
+            kind: "webhook" | "slack" | "email" | "apprise";
+            reason: string | null;
+        };
+        /**
+         * ChannelKindPage
+         * @description All kinds of channels, on one page.
+         */
+        ChannelKindPage: {
+            kinds: components["schemas"]["ChannelKind"][];
+            pagination: components["schemas"]["CountedPagination"];
+        };
+        /**
          * ChannelPage
          * @description All channels, on one page.
          */
@@ -1993,15 +2271,20 @@ export interface components {
         };
         /**
          * CircuitRules
-         * @description How many consecutive failures open the circuit, how long it stays open, and when the endpoint is disabled.
+         * @description How many consecutive failures open the circuit, how often a receiver is probed while it is open, and when the
+         *         endpoint is disabled.
          */
         CircuitRules: {
             /** @default 432000 */
             disable_after_seconds?: number;
+            /** @default true */
+            enabled?: boolean;
             /** @default 5 */
             failures_max?: number;
             /** @default 300 */
             open_seconds?: number;
+            /** @default 1 */
+            probe_seconds_min?: number;
         };
         /**
          * CircuitRulesIn
@@ -2010,10 +2293,14 @@ export interface components {
         CircuitRulesIn: {
             /** @default 432000 */
             disable_after_seconds?: number;
+            /** @default true */
+            enabled?: boolean;
             /** @default 5 */
             failures_max?: number;
             /** @default 300 */
             open_seconds?: number;
+            /** @default 1 */
+            probe_seconds_min?: number;
         };
         /**
          * CountedPagination
@@ -2051,7 +2338,7 @@ export interface components {
             event_id: string;
             event_type: string;
             first_failed_at: string | null;
-            held: string | null;
+            held: components["schemas"]["Held"] | null;
             last_attempt_at: string | null;
             next_retry_at: string | null;
             remark: string | null;
@@ -2090,7 +2377,7 @@ export interface components {
             /** Format: uuid */
             event_id: string;
             event_type: string;
-            held: string | null;
+            held: components["schemas"]["Held"] | null;
             last_attempt_at: string | null;
             next_retry_at: string | null;
             remark: string | null;
@@ -2100,6 +2387,14 @@ export interface components {
             settled_at: string | null;
             /** @enum {string} */
             state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
+        };
+        /**
+         * DeliveryPage
+         * @description One page of the deliveries.
+         */
+        DeliveryPage: {
+            deliveries: components["schemas"]["QueuedDelivery"][];
+            pagination: components["schemas"]["Pagination"];
         };
         /** DeliverySeries */
         DeliverySeries: {
@@ -2185,6 +2480,7 @@ export interface components {
             endpoint_id: string;
             name: string;
             queue_depth: number;
+            response_time: components["schemas"]["TimeSum"];
             /** @enum {string} */
             state: "active" | "paused" | "disabled" | "deleted";
             success_rate: number | null;
@@ -2197,7 +2493,7 @@ export interface components {
          */
         EndpointHealthPage: {
             endpoints: components["schemas"]["EndpointHealth"][];
-            pagination: components["schemas"]["Pagination"];
+            pagination: components["schemas"]["SortedPagination"];
         };
         /**
          * EndpointIn
@@ -2209,8 +2505,10 @@ export interface components {
             /**
              * @default {
              *       "disable_after_seconds": 432000,
+             *       "enabled": true,
              *       "failures_max": 5,
-             *       "open_seconds": 300
+             *       "open_seconds": 300,
+             *       "probe_seconds_min": 1
              *     }
              */
             circuit?: components["schemas"]["CircuitRulesIn"];
@@ -2238,14 +2536,15 @@ export interface components {
                 [key: string]: string;
             };
             name: string;
-            policy?: (("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyIn"]) | null;
+            policy?: (("carrier" | "exponential" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard" | "triggers") | number[] | components["schemas"]["PolicyIn"]) | null;
             /** @default {} */
             policy_by_event_type?: {
-                [key: string]: ("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyIn"];
+                [key: string]: ("carrier" | "exponential" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard" | "triggers") | number[] | components["schemas"]["PolicyIn"];
             };
             rate_per_second?: number | null;
             /** @default [] */
             retry_on?: string[];
+            secret?: string | null;
             /**
              * @default v1
              * @enum {string}
@@ -2284,9 +2583,9 @@ export interface components {
                 [key: string]: string;
             } | null;
             name?: string;
-            policy?: (("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyIn"]) | null;
+            policy?: (("carrier" | "exponential" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard" | "triggers") | number[] | components["schemas"]["PolicyIn"]) | null;
             policy_by_event_type?: {
-                [key: string]: ("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyIn"];
+                [key: string]: ("carrier" | "exponential" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard" | "triggers") | number[] | components["schemas"]["PolicyIn"];
             } | null;
             rate_per_second?: number | null;
             retry_on?: string[] | null;
@@ -2384,6 +2683,7 @@ export interface components {
             event_type: string;
             expires_at: string | null;
             failed_at: string | null;
+            held: components["schemas"]["Held"] | null;
             last_retry_at: string | null;
             metadata: {
                 [key: string]: unknown;
@@ -2395,6 +2695,7 @@ export interface components {
             retry_attempts: number;
             /** @enum {string} */
             status: "delivered" | "failed" | "queued" | "received";
+            user_id: string | null;
         };
         /**
          * EventIn
@@ -2430,6 +2731,7 @@ export interface components {
             retry_attempts: number;
             /** @enum {string} */
             status: "delivered" | "failed" | "queued" | "received";
+            user_id: string | null;
         };
         /**
          * EventPage
@@ -2437,7 +2739,7 @@ export interface components {
          */
         EventPage: {
             events: components["schemas"]["EventItem"][];
-            pagination: components["schemas"]["Pagination"];
+            pagination: components["schemas"]["SearchPagination"];
         };
         /**
          * EventSeries
@@ -2482,6 +2784,25 @@ export interface components {
             pagination: components["schemas"]["Pagination"];
         };
         /**
+         * FoundItem
+         * @description Something that has the id. `event_id` is the event of a delivery, otherwise null.
+         */
+        FoundItem: {
+            event_id: string | null;
+            /** Format: uuid */
+            item_id: string;
+            /** @enum {string} */
+            kind: "event" | "delivery" | "endpoint" | "alert" | "bulk";
+            label: string;
+        };
+        /**
+         * FoundItems
+         * @description Everything with the id; usually one thing.
+         */
+        FoundItems: {
+            items: components["schemas"]["FoundItem"][];
+        };
+        /**
          * HandlerDestination
          * @description A Python handler that workers have registered under this name.
          */
@@ -2506,6 +2827,14 @@ export interface components {
         Health: {
             /** @enum {string} */
             status: "ok";
+        };
+        /**
+         * Held
+         * @description Why something is not attempted although it is due or will be, and until when.
+         */
+        Held: {
+            reason: string;
+            until: string | null;
         };
         /**
          * HistoryPage
@@ -2534,8 +2863,35 @@ export interface components {
             url: string;
         };
         /**
+         * InboxAnswerIn
+         * @description An event, and the token of your lease.
+         */
+        InboxAnswerIn: {
+            /** Format: uuid */
+            event_id: string;
+            lease_token?: number | null;
+        };
+        /**
+         * InboxAnswered
+         * @description What became of one answer: `acknowledged` or `nacked`, or else why it was refused.
+         */
+        InboxAnswered: {
+            /** Format: uuid */
+            event_id: string;
+            refusal: string | null;
+            /** @enum {string} */
+            result: "acknowledged" | "nacked" | "already_acknowledged" | "newer_lease" | "not_in_inbox" | "not_found";
+        };
+        /**
+         * InboxAnswers
+         * @description What became of each answer, in the order of the request.
+         */
+        InboxAnswers: {
+            events: components["schemas"]["InboxAnswered"][];
+        };
+        /**
          * InboxItem
-         * @description An event in the inbox. The payload is null for failed events.
+         * @description An event in the inbox.
          */
         InboxItem: {
             correlation_id: string;
@@ -2547,12 +2903,16 @@ export interface components {
             event_type: string;
             failed_at: string | null;
             last_retry_at: string | null;
+            leased_by: string | null;
             metadata: unknown;
             next_retry_at: string | null;
             payload: unknown;
+            receive_count: number;
             retry_attempts: number;
             /** @enum {string} */
             status: "delivered" | "failed" | "queued" | "received";
+            user_id: string | null;
+            visible_at: string | null;
         };
         /**
          * InboxPage
@@ -2576,7 +2936,8 @@ export interface components {
             prefix: string;
             revoked_at: string | null;
             /** @enum {string} */
-            role: "admin" | "operator" | "viewer" | "publisher";
+            role: "admin" | "operator" | "viewer" | "publisher" | "consumer";
+            user_id: string | null;
         };
         /**
          * KeyIn
@@ -2586,7 +2947,8 @@ export interface components {
             expires_at?: string | null;
             name: string;
             /** @enum {string} */
-            role: "admin" | "operator" | "publisher" | "viewer";
+            role: "admin" | "consumer" | "operator" | "publisher" | "viewer";
+            user_id?: string | null;
         };
         /**
          * KeyPage
@@ -2595,6 +2957,51 @@ export interface components {
         KeyPage: {
             keys: components["schemas"]["Key"][];
             pagination: components["schemas"]["CountedPagination"];
+        };
+        /**
+         * LeaseIn
+         * @description How many events to lease, for how long, and of which types.
+         */
+        LeaseIn: {
+            /** @default [] */
+            event_types?: string[];
+            /** @default 10 */
+            limit?: number;
+            /** @default 60 */
+            visibility_seconds?: number;
+        };
+        /**
+         * Leased
+         * @description The leased events, oldest first; none if the inbox has no event that can be leased.
+         */
+        Leased: {
+            events: components["schemas"]["LeasedEvent"][];
+        };
+        /**
+         * LeasedEvent
+         * @description An event that you hold until `visible_at`.
+         */
+        LeasedEvent: {
+            correlation_id: string;
+            /** Format: date-time */
+            created_at: string;
+            deliveries: number;
+            /** Format: uuid */
+            event_id: string;
+            event_type: string;
+            failed_at: string | null;
+            last_retry_at: string | null;
+            lease_token: number;
+            leased_by: string | null;
+            metadata: unknown;
+            next_retry_at: string | null;
+            payload: unknown;
+            receive_count: number;
+            retry_attempts: number;
+            /** @enum {string} */
+            status: "delivered" | "failed" | "queued" | "received";
+            user_id: string | null;
+            visible_at: string | null;
         };
         /**
          * LetterRetryIn
@@ -2639,6 +3046,34 @@ export interface components {
             kind: "log";
         };
         /**
+         * NackIn
+         * @description The token of your lease, and when the event may be leased again.
+         */
+        NackIn: {
+            /** @default 0 */
+            delay_seconds?: number;
+            lease_token?: number | null;
+        };
+        /**
+         * NackManyIn
+         * @description Events to give back, and when they may be leased again.
+         */
+        NackManyIn: {
+            /** @default 0 */
+            delay_seconds?: number;
+            events: components["schemas"]["InboxAnswerIn"][];
+        };
+        /**
+         * Nacked
+         * @description The event was given back to the inbox.
+         */
+        Nacked: {
+            /** Format: uuid */
+            event_id: string;
+            /** @enum {string} */
+            status: "received";
+        };
+        /**
          * NewChannel
          * @description The response to a request that creates a channel. Only this response contains the signing secret of a webhook.
          */
@@ -2668,7 +3103,7 @@ export interface components {
         /**
          * NewEndpoint
          * @description The response to a request that creates an endpoint. Only this response contains the signing secret (with `v1a`,
-         *         the public key).
+         *         the public key). It is empty if you gave your own secret.
          */
         NewEndpoint: {
             batch: boolean;
@@ -2723,7 +3158,8 @@ export interface components {
             prefix: string;
             revoked_at: string | null;
             /** @enum {string} */
-            role: "admin" | "operator" | "viewer" | "publisher";
+            role: "admin" | "operator" | "viewer" | "publisher" | "consumer";
+            user_id: string | null;
         };
         /**
          * NewOrg
@@ -2764,6 +3200,13 @@ export interface components {
             pagination: components["schemas"]["CountedPagination"];
         };
         /**
+         * OrgPatch
+         * @description The new name of an organization.
+         */
+        OrgPatch: {
+            name: string;
+        };
+        /**
          * Pagination
          * @description `cursor` requests the next page. A page may have fewer items than `limit`, or even none, although another page
          *         follows.
@@ -2772,6 +3215,17 @@ export interface components {
             cursor: string | null;
             has_more: boolean;
             limit: number;
+        };
+        /**
+         * PastHold
+         * @description A period in which a delivery was due, but held.
+         */
+        PastHold: {
+            reason: string;
+            /** Format: date-time */
+            since: string;
+            /** Format: date-time */
+            until: string;
         };
         /**
          * Pipeline
@@ -2798,10 +3252,16 @@ export interface components {
         Policy: {
             deadline_seconds?: number | null;
             delays: number[];
+            /** @default false */
+            ignore_retry_after?: boolean;
             /** @default 0.1 */
             jitter?: number;
+            /** @default false */
+            manual?: boolean;
             /** @default  */
             name?: string;
+            /** @default false */
+            retry_on_recovery?: boolean;
         };
         /**
          * PolicyIn
@@ -2810,10 +3270,16 @@ export interface components {
         PolicyIn: {
             deadline_seconds?: number | null;
             delays: number[];
+            /** @default false */
+            ignore_retry_after?: boolean;
             /** @default 0.1 */
             jitter?: number;
+            /** @default false */
+            manual?: boolean;
             /** @default  */
             name?: string;
+            /** @default false */
+            retry_on_recovery?: boolean;
         };
         /**
          * Preview
@@ -2833,7 +3299,7 @@ export interface components {
             status: number;
             title: string;
             /** @enum {string} */
-            type: "urn:doorstep:problem:not_retryable" | "urn:doorstep:problem:invalid_json" | "urn:doorstep:problem:unauthenticated" | "urn:doorstep:problem:forbidden" | "urn:doorstep:problem:not_found" | "urn:doorstep:problem:method_not_allowed" | "urn:doorstep:problem:conflict" | "urn:doorstep:problem:too_large" | "urn:doorstep:problem:invalid_input" | "urn:doorstep:problem:overloaded" | "urn:doorstep:problem:internal" | "urn:doorstep:problem:store_unavailable";
+            type: "urn:doorstep:problem:bad_request" | "urn:doorstep:problem:not_retryable" | "urn:doorstep:problem:invalid_json" | "urn:doorstep:problem:unauthenticated" | "urn:doorstep:problem:forbidden" | "urn:doorstep:problem:not_found" | "urn:doorstep:problem:method_not_allowed" | "urn:doorstep:problem:conflict" | "urn:doorstep:problem:too_large" | "urn:doorstep:problem:invalid_input" | "urn:doorstep:problem:overloaded" | "urn:doorstep:problem:internal" | "urn:doorstep:problem:store_unavailable";
         };
         /**
          * QueueFilter
@@ -2868,7 +3334,7 @@ export interface components {
             event_id: string;
             event_type: string;
             first_failed_at: string | null;
-            held: string | null;
+            held: components["schemas"]["Held"] | null;
             last_attempt_at: string | null;
             next_retry_at: string | null;
             remark: string | null;
@@ -3009,18 +3475,55 @@ export interface components {
         RotateIn: {
             /** @default 86400 */
             overlap_seconds?: number;
+            secret?: string | null;
             signing?: ("v1" | "v1a") | null;
         };
         /**
          * RotatedSecret
-         * @description The new signing secret (with `v1a`, the public key), shown only once. Until the old secret expires, requests are
-         *         also signed with it.
+         * @description The new signing secret (with `v1a`, the public key), shown only once. It is empty if you gave your own secret.
+         *         Until the old secret expires, requests are also signed with it.
          */
         RotatedSecret: {
             /** Format: uuid */
             endpoint_id: string;
             old_secret_expires_at: string | null;
             secret: string;
+        };
+        /**
+         * SearchField
+         * @description A field that has an index. Events that were accepted before `indexed_from` are searched one by one.
+         */
+        SearchField: {
+            /** Format: date-time */
+            indexed_from: string;
+            name: string;
+        };
+        /**
+         * SearchFields
+         * @description The fields that have an index.
+         */
+        SearchFields: {
+            fields: components["schemas"]["SearchField"][];
+        };
+        /**
+         * SearchFieldsIn
+         * @description The fields, such as `payload.order.id` and `metadata.customer`.
+         */
+        SearchFieldsIn: {
+            fields: string[];
+        };
+        /**
+         * SearchPagination
+         * @description `examined` and `searched_until` are set if events were searched one by one, because no index covers a field:
+         *         `examined` events were read for this page, and all events created at `searched_until` or later have been searched.
+         *         `searched_until` is null if the search has reached the oldest event.
+         */
+        SearchPagination: {
+            cursor: string | null;
+            examined: number | null;
+            has_more: boolean;
+            limit: number;
+            searched_until: string | null;
         };
         /**
          * Series
@@ -3034,6 +3537,7 @@ export interface components {
             events: components["schemas"]["EventSeries"] | null;
             failed_rate: (number | null)[] | null;
             queue_depth: number[];
+            response_time: components["schemas"]["TimeSeries"];
             statuses: components["schemas"]["StatusSeries"] | null;
             success_rate: (number | null)[];
             time_to_delivery: components["schemas"]["TimeSeries"];
@@ -3053,6 +3557,7 @@ export interface components {
          */
         Silence: {
             actor: string;
+            actor_id: string;
             endpoint_id: string | null;
             /** Format: date-time */
             from_at: string;
@@ -3111,10 +3616,21 @@ export interface components {
             success?: number;
         };
         /**
+         * SortedPagination
+         * @description The position in a list that can be sorted.
+         */
+        SortedPagination: {
+            cursor: string | null;
+            has_more: boolean;
+            limit: number;
+            sort_complete: boolean;
+        };
+        /**
          * Stats
          * @description Current counts. Counting stops at 10,000; the counts named in `floors` are lower bounds.
          */
         Stats: {
+            circuits_open: number;
             deliveries: components["schemas"]["DeliveryStats"];
             events: components["schemas"]["EventStats"];
             floors: string[];
@@ -3164,6 +3680,7 @@ export interface components {
             events: components["schemas"]["EventSum"] | null;
             failed_rate: number | null;
             late_settles: number;
+            response_time: components["schemas"]["TimeSum"];
             retry_attempts: components["schemas"]["RetriesUsed"][];
             success_rate: number | null;
             time_to_delivery: components["schemas"]["TimeSum"];
@@ -3198,7 +3715,7 @@ export interface components {
         };
         /**
          * TimeSeries
-         * @description The time to delivery in seconds; null for intervals in which nothing was delivered.
+         * @description A time in seconds; null for steps in which nothing was measured.
          */
         TimeSeries: {
             p50: (number | null)[];
@@ -3207,7 +3724,7 @@ export interface components {
         };
         /**
          * TimeSum
-         * @description Times to delivery in seconds; null if nothing was delivered.
+         * @description Times in seconds; null if nothing was measured.
          */
         TimeSum: {
             mean: number | null;
@@ -3223,6 +3740,7 @@ export interface components {
             /** Format: date-time */
             at: string;
             attempt: number;
+            holds: components["schemas"]["PastHold"][];
             /** @enum {string} */
             new_state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
             note: string;
@@ -3463,6 +3981,35 @@ export interface operations {
             };
         };
     };
+    list_all_attempts: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                endpoint_id?: string;
+                state?: "failed" | "succeeded";
+                event_type?: string;
+                error_code?: string;
+                since?: string;
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AttemptListPage"];
+                };
+            };
+        };
+    };
     list_audit: {
         parameters: {
             query?: {
@@ -3470,6 +4017,8 @@ export interface operations {
                 cursor?: string;
                 actor?: string;
                 action?: string;
+                since?: string;
+                until?: string;
             };
             header?: never;
             path?: never;
@@ -3715,6 +4264,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Bulk"];
+                };
+            };
+        };
+    };
+    list_channel_kinds: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelKindPage"];
                 };
             };
         };
@@ -4074,6 +4643,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Delivery"];
+                };
+            };
+        };
+    };
+    list_deliveries: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                endpoint_id?: string;
+                state?: "archived" | "cancelled" | "dead" | "delivered" | "in_progress" | "pending" | "resolved";
+                event_type?: string;
+                error_code?: string;
+                since?: string;
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryPage"];
                 };
             };
         };
@@ -4452,6 +5050,18 @@ export interface operations {
                 event_type?: string;
                 created_from?: string;
                 created_before?: string;
+                endpoint?: string;
+                correlation_id?: string;
+                ordering_key?: string;
+                idempotency_key?: string;
+                /** @description Values in the payload, by path: `payload[order.id]=42`. A number in a path selects an item of a list. Values are compared as text. Fields that the organization has declared (`PUT /v1/search-fields`) have an index. For others, the newest events are searched for a limited time; `pagination.searched_until` says how far, and `cursor` continues. */
+                payload?: {
+                    [key: string]: string;
+                };
+                /** @description Values in the metadata, by path: `metadata[customer]=42`. A number in a path selects an item of a list. Values are compared as text. Fields that the organization has declared (`PUT /v1/search-fields`) have an index. For others, the newest events are searched for a limited time; `pagination.searched_until` says how far, and `cursor` continues. */
+                metadata?: {
+                    [key: string]: string;
+                };
             };
             header?: never;
             path?: never;
@@ -4590,7 +5200,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["AckIn"];
+            };
+        };
         responses: {
             /** @description Success */
             200: {
@@ -4625,6 +5239,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Cancelled"];
+                };
+            };
+        };
+    };
+    nack_event: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                event_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NackIn"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Nacked"];
                 };
             };
         };
@@ -4703,6 +5343,28 @@ export interface operations {
             };
         };
     };
+    find: {
+        parameters: {
+            query: {
+                id: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FoundItems"];
+                };
+            };
+        };
+    };
     read_inbox: {
         parameters: {
             query?: {
@@ -4723,6 +5385,78 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["InboxPage"];
+                };
+            };
+        };
+    };
+    acknowledge_events: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AckManyIn"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InboxAnswers"];
+                };
+            };
+        };
+    };
+    lease_inbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["LeaseIn"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Leased"];
+                };
+            };
+        };
+    };
+    nack_events: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NackManyIn"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InboxAnswers"];
                 };
             };
         };
@@ -4837,6 +5571,54 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NewOrg"];
+                };
+            };
+        };
+    };
+    delete_org: {
+        parameters: {
+            query?: {
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                org_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    rename_org: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                org_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OrgPatch"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Org"];
                 };
             };
         };
@@ -5183,6 +5965,50 @@ export interface operations {
             };
         };
     };
+    read_search_fields: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchFields"];
+                };
+            };
+        };
+    };
+    change_search_fields: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SearchFieldsIn"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchFields"];
+                };
+            };
+        };
+    };
     create_sign_in_link: {
         parameters: {
             query?: never;
@@ -5363,6 +6189,8 @@ export interface operations {
                 limit?: number;
                 cursor?: string;
                 range?: "1h" | "24h" | "30d" | "6h" | "7d";
+                sort?: "attempts" | "dead_letters" | "name" | "queue_depth" | "response_time" | "success_rate" | "time_to_delivery";
+                order?: "asc" | "desc";
             };
             header?: never;
             path?: never;

@@ -17,10 +17,10 @@ const unique = () => `order.${crypto.randomUUID()}`;
 test("an event is sent, delivered, and verified by a library that is not ours", { skip }, async () => {
   const receiver = await serve((_, response) => response.writeHead(200).end());
   const event_type = unique();
-  const endpoint = await doorstep.post("/v1/endpoints", {
-    body: { name: "shop", url: receiver.url, event_types: [event_type] },
-  });
   try {
+    const endpoint = await doorstep.post("/v1/endpoints", {
+      body: { name: event_type, url: receiver.url, event_types: [event_type] },
+    });
     const receipt = await doorstep.send({ event_type, payload: { order: 42 } });
     assert.equal(receipt.deliveries, 1);
     assert.equal((await doorstep.waitForDelivery(receipt.event_id)).status, "delivered");
@@ -28,8 +28,8 @@ test("an event is sent, delivered, and verified by a library that is not ours", 
     assert.deepEqual(new Webhook(endpoint.secret!).verify(taken!.body, taken!.headers), { order: 42 });
     assert.equal(taken!.headers["webhook-id"], receipt.event_id);
     assert.throws(() => new Webhook(endpoint.secret!).verify(`${taken!.body} `, taken!.headers));
-  } finally {
     await doorstep.delete("/v1/endpoints/{endpoint_id}", { path: { endpoint_id: endpoint.endpoint_id } });
+  } finally {
     await receiver.close();
   }
 });

@@ -1,9 +1,10 @@
-"""Takes the screenshots for docs/reference/console.md: every screen in both themes, from a demo that has run for a
-while.
+"""Takes screenshots of the console in both themes, from a demo that has run for a while.
 
 doorstep demo                                    and ten minutes later, with the address and the key that it printed:
-python docs/reference/console/shoot.py URL KEY             takes all of them
+python docs/reference/console/shoot.py URL KEY             takes all pictures of docs/reference/console.md
 python docs/reference/console/shoot.py URL KEY event bulk  takes some
+python docs/reference/console/shoot.py URL KEY --every /tmp/pictures
+    takes every screen, form and error page, wide and as on a phone, in full length; names what a phone would clip
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from shrinking import shrunk
 FOLDER = Path(__file__).parent
 THEMES = ("light", "dark")
 _WIDTH, _HEIGHT = 1360, 850
+_PHONE, _ON_PHONE = 390, "-phone"
+"""The width of a phone, and the end of the names of pictures with this width."""
 _HEIGHT_MIN = 640
 """The height of the menu."""
 _HIGHER = {"overview": 1_000, "event": 1_260, "endpoint": 1_000}
@@ -30,6 +33,10 @@ _HIGHER = {"overview": 1_000, "event": 1_260, "endpoint": 1_000}
 _MARGIN = 24
 _ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
 _BOTTOM = "Math.max(...[...document.querySelectorAll('main > *')].map(one => one.getBoundingClientRect().bottom))"
+
+_CLIPPED = """[...document.querySelectorAll("button, .button, input, select")]
+    .filter(one => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth + 1)
+    .map(one => one.textContent.trim() || one.name)"""
 
 Demo = Callable[..., dict[str, Any]]
 """Queries the API of the demo."""
@@ -41,31 +48,81 @@ def screens(ask: Demo) -> Iterator[tuple[str, str]]:
     yield "events", "/events"
     yield "event", f"/events/{_most_retried(ask)}"
     yield "retry-queue", "/retry-queue"
+    yield f"retry-queue{_ON_PHONE}", "/retry-queue"
     yield "dead-letters", "/dead-letters"
-    yield "dead-letters-one-by-one", "/dead-letters/letters"
     yield "endpoints", "/endpoints"
     yield "endpoint", f"/endpoints/{_endpoint(ask, 'crm')}?range=1h"
     yield "endpoint-edit", f"/endpoints/{_endpoint(ask, 'crm')}/edit"
-    yield "batches", "/batches"
     yield "batch", f"/batches/{_most(ask('batches', limit=100)['batches'], 'attempts')['batch_id']}"
-    yield "pipelines", "/pipelines"
     yield "pipeline", "/pipelines/bill"
     yield "entity", f"/pipelines/bill/{_failed_bill(ask)}"
-    yield "bulk", "/bulk"
     yield "alerts", "/alerts"
+    yield "audit", "/audit"
+
+
+def more_screens(ask: Demo) -> Iterator[tuple[str, str]]:
+    """The screens and forms that docs/reference/console.md does not show, and error pages."""
+    endpoint = f"/endpoints/{_endpoint(ask, 'crm')}"
+    letter = f"/deliveries/{ask('dead-letters', limit=1)['dead_letters'][0]['delivery_id']}"
+    yield "overview-all-charts", "?charts=all"
+    yield "endpoint-deliveries", f"{endpoint}/deliveries"
+    yield "endpoint-new", "/endpoints/new"
+    yield from ((f"endpoint-{form}", f"{endpoint}/{form}") for form in ("pause", "test", "replay", "rotate", "delete"))
+    yield "delivery", letter
+    yield "attempt", f"{letter}/attempts/1"
+    yield "dead-letter-edit", letter.replace("/deliveries", "/dead-letters") + "/edit"
+    yield "dead-letters-delete", "/dead-letters/delete?all=yes"
+    yield "retry-queue-retry", "/retry-queue/retry?all=yes"
+    for one in ask("bulk", limit=1)["bulk"]:
+        yield "bulk-operation", f"/bulk/{one['bulk_id']}"
+    for one in ask("alerts", limit=1)["alerts"]:
+        yield "alert", f"/alerts/{one['alert_id']}"
+    for path in ("events/send", "search?q=order.paid", "alerts/silences", "alerts/silences/new", "alerts/channels/new"):
+        yield path.replace("/", "-").partition("?")[0], f"/{path}"
+    for path in ("keys/new", "organizations", "target", "installation", "about"):
+        yield f"settings-{path}".replace("/", "-"), f"/settings/{path}"
     yield "alert-rules", "/alerts/rules"
     yield "alert-channels", "/alerts/channels"
-    yield "audit", "/audit"
-    yield "workers", "/workers"
+    yield "batches", "/batches"
+    yield "pipelines", "/pipelines"
     yield "settings", "/settings/keys"
+    yield "workers", "/workers"
+    yield "bulk", "/bulk"
+    yield "dead-letters-one-by-one", "/dead-letters/letters"
+    yield "not-found", "/nothing"
+    yield "invalid-filter", "/retry-queue?endpoint_id=nonsense"
 
 
-def shoot(url: str, key: str, wanted: set[str]) -> None:
+def asking(url: str, key: str) -> Demo:
     def ask(path: str, **query: object) -> dict[str, Any]:
         with urlopen(Request(f"{url}/v1/{path}?{urlencode(query)}", headers={"X-API-Key": key})) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 
+    return ask
+
+
+def shoot_every(url: str, key: str, folder: Path) -> None:
+    ask = asking(url, key)
+    chosen = [*screens(ask), *more_screens(ask)]
+    folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_ARGUMENTS)
+        for theme in THEMES:
+            page = _signed_in(browser, url, key, theme)
+            for width in (_WIDTH, _PHONE):
+                page.set_viewport_size({"width": width, "height": _HEIGHT})
+                for name, path in chosen:
+                    page.goto(f"{url}/console{path}")
+                    page.wait_for_timeout(400)  # charts are drawn
+                    page.screenshot(path=folder / f"{name}-{width}-{theme}.png", full_page=True)
+                    if clipped := page.evaluate(_CLIPPED):
+                        print(f"{name}, {width} px, {theme}: clipped: {', '.join(clipped)}")
+        browser.close()
+
+
+def shoot(url: str, key: str, wanted: set[str]) -> None:
+    ask = asking(url, key)
     chosen = [(name, path) for name, path in screens(ask) if not wanted or name in wanted]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_ARGUMENTS)
@@ -73,7 +130,8 @@ def shoot(url: str, key: str, wanted: set[str]) -> None:
             page = _signed_in(browser, url, key, theme)
             for name, path in chosen:
                 file = FOLDER / f"{name}-{theme}.png"
-                file.write_bytes(shrunk(_taken(page, f"{url}/console{path}", _HIGHER.get(name, _HEIGHT))))
+                width = _PHONE if name.endswith(_ON_PHONE) else _WIDTH
+                file.write_bytes(shrunk(_taken(page, f"{url}/console{path}", width, _HIGHER.get(name, _HEIGHT))))
         browser.close()
 
 
@@ -85,14 +143,14 @@ def _signed_in(browser: Browser, url: str, key: str, theme: str) -> Page:
     return page
 
 
-def _taken(page: Page, url: str, height_max: int) -> bytes:
+def _taken(page: Page, url: str, width: int, height_max: int) -> bytes:
     """A screenshot as high as its content, within bounds."""
-    page.set_viewport_size({"width": _WIDTH, "height": height_max})
+    page.set_viewport_size({"width": width, "height": height_max})
     answer = page.goto(url)
     assert answer is not None and answer.ok, f"{url} cannot be shown"
     page.wait_for_timeout(1_000)  # charts are drawn
     bottom = round(page.evaluate(_BOTTOM)) + _MARGIN
-    page.set_viewport_size({"width": _WIDTH, "height": min(height_max, max(_HEIGHT_MIN, bottom))})
+    page.set_viewport_size({"width": width, "height": min(height_max, max(_HEIGHT_MIN, bottom))})
     page.wait_for_timeout(200)
     return page.screenshot()
 
@@ -126,4 +184,7 @@ def _most(things: list[dict[str, Any]], field: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    shoot(sys.argv[1], sys.argv[2], set(sys.argv[3:]))
+    if sys.argv[3:4] == ["--every"]:
+        shoot_every(sys.argv[1], sys.argv[2], Path(sys.argv[4]))
+    else:
+        shoot(sys.argv[1], sys.argv[2], set(sys.argv[3:]))

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from doorstep.api.codec import instant_from, position, shape, shapes, time
+from doorstep.api.codec import instant_from, position
 from doorstep.api.routing import ApiRequest, Routes
 from doorstep.console.sessions import LASTS
 from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.listing import UNKNOWN_CURSOR
-from doorstep.model.org import Role
+from doorstep.model.org import Permission, Role
+from doorstep.operations.shapes import shape, shapes, time
 from doorstep.schemas import accounts as schemas
 from doorstep.schemas.shape import CountedPagination, ListQuery
 
@@ -20,17 +21,17 @@ T = TypeVar("T")
 routes = Routes("/v1")
 
 
-@routes.post("/keys", status=201, tags=["keys"])
+@routes.post("/keys", Permission.ADMINISTER, conflict=True, status=201, tags=["keys"])
 async def create_key(body: schemas.KeyIn, request: ApiRequest) -> schemas.NewKey:
     """Create a key for your organization. The response contains the key, which is shown only once."""
     expires_at = instant_from(body.expires_at, "expires_at")
     record, key = await request.components.keys.create(
-        request.org_id, body.name, Role(body.role), request.actor, expires_at
+        request.org_id, body.name, Role(body.role), request.actor, expires_at, body.user_id
     )
     return shape(schemas.NewKey, record, key=key)
 
 
-@routes.get("/keys", tags=["keys"])
+@routes.get("/keys", Permission.ADMINISTER, tags=["keys"])
 async def list_keys(query: ListQuery, request: ApiRequest) -> schemas.KeyPage:
     """The keys of your organization, oldest first, including revoked and expired ones."""
     keys = await request.components.keys.keys(request.org_id)
@@ -38,20 +39,33 @@ async def list_keys(query: ListQuery, request: ApiRequest) -> schemas.KeyPage:
     return schemas.KeyPage(shapes(schemas.Key, page), pagination=pagination)
 
 
-@routes.delete("/keys/{key_id}", tags=["keys"])
+@routes.delete("/keys/{key_id}", Permission.ADMINISTER, conflict=True, tags=["keys"])
 async def revoke_key(key_id: UUID, request: ApiRequest) -> None:
     """Revoke a key. Other server processes may accept it for up to 5 more seconds."""
     await request.components.keys.revoke(request.org_id, key_id, request.actor)
 
 
-@routes.post("/orgs", status=201, tags=["keys", "organizations"])
+@routes.post("/orgs", Permission.ADMINISTER, default_org=True, status=201, tags=["keys", "organizations"])
 async def create_org(body: schemas.OrgIn, request: ApiRequest) -> schemas.NewOrg:
     """Create an organization. The response contains its first admin key, which is shown only once."""
     org, record, key = await request.components.keys.create_org(body.name, request.key)
     return shape(schemas.NewOrg, org, admin_key=shape(schemas.NewKey, record, key=key))
 
 
-@routes.get("/orgs", tags=["keys", "organizations"])
+@routes.patch("/orgs/{org_id}", Permission.ADMINISTER, default_org=True, tags=["keys", "organizations"])
+async def rename_org(org_id: UUID, body: schemas.OrgPatch, request: ApiRequest) -> schemas.Org:
+    """Rename an organization."""
+    return shape(schemas.Org, await request.components.orgs.rename(org_id, body.name, request.key))
+
+
+@routes.delete("/orgs/{org_id}", Permission.ADMINISTER, default_org=True, conflict=True, tags=["keys", "organizations"])
+async def delete_org(org_id: UUID, query: schemas.OrgDeletion, request: ApiRequest) -> None:
+    """Delete an organization, except the default one. Its keys stop working at once, other server processes may accept
+    them for up to 5 more seconds. Without `force`, an organization with open deliveries is not deleted."""
+    await request.components.orgs.delete(org_id, request.key, force=query.force)
+
+
+@routes.get("/orgs", Permission.ADMINISTER, default_org=True, tags=["keys", "organizations"])
 async def list_orgs(query: ListQuery, request: ApiRequest) -> schemas.OrgPage:
     """All organizations, oldest first."""
     orgs = sorted(await request.components.keys.orgs(), key=lambda org: (org.created_at, org.org_id))
@@ -70,14 +84,21 @@ def _page_of(items: Sequence[T], ids: Sequence[UUID], query: ListQuery) -> tuple
     return items[start:end], CountedPagination(query.limit, cursor, cursor is not None, len(items), False)
 
 
-@routes.get("/audit", tags=["audit"])
+@routes.get("/audit", Permission.LOOK, tags=["audit"])
 async def list_audit(query: schemas.AuditQuery, request: ApiRequest) -> schemas.AuditPage:
     """The audit log: every change made by a person or a program, newest first."""
-    page = await request.reader.audit(request.org_id, query.actor, query.action, query.cursor, query.limit)
-    return schemas.AuditPage(shapes(schemas.AuditEntry, page.items), pagination=position(page, query.limit))
+    since, before = instant_from(query.since, "since"), instant_from(query.until, "until")
+    page = await request.reader.audit(
+        request.org_id, query.actor, query.action, query.cursor, query.limit, since=since, before=before
+    )
+    names = await request.reader.key_names(request.org_id, (one.actor for one in page.items))
+    entries = [
+        shape(schemas.AuditEntry, one, actor=names.get(one.actor, one.actor), actor_id=one.actor) for one in page.items
+    ]
+    return schemas.AuditPage(tuple(entries), pagination=position(page, query.limit))
 
 
-@routes.post("/sign-in-links", status=201, tags=["console"])
+@routes.post("/sign-in-links", Permission.LOOK, conflict=True, status=201, tags=["console"])
 async def create_sign_in_link(request: ApiRequest) -> schemas.SignInLink:
     """Create a link that signs a browser in to the console with your key. The link works once, within 30 minutes, and
     only on the server process that created it."""

@@ -7,13 +7,15 @@ from uuid import UUID
 
 from msgspec import structs
 
-from doorstep.api.codec import all_of, instant, instant_from, position, shape, shapes, time, time_or_none, whole
+from doorstep.api.codec import all_of, instant, instant_from, position, whole
 from doorstep.api.routing import ApiRequest, Routes
 from doorstep.components import console_of
 from doorstep.errors import InvalidInput
 from doorstep.model import alert as model
 from doorstep.model.alert import AlertFilter, ChannelKind, Rule
+from doorstep.model.org import Permission
 from doorstep.operations.channels import ChannelForm, ChannelView, failed_at
+from doorstep.operations.shapes import shape, time, time_or_none
 from doorstep.policy.alert_messages import link_to, title_of
 from doorstep.schemas import alerts as schemas
 from doorstep.schemas.shape import ReasonIn
@@ -24,7 +26,7 @@ _CHANGEABLE = ("enabled", "threshold", "window_seconds", "minimum", "cooldown_se
 routes = Routes("/v1", "alerts")
 
 
-@routes.get("/alerts")
+@routes.get("/alerts", Permission.LOOK)
 async def list_alerts(query: schemas.AlertsQuery, request: ApiRequest) -> schemas.AlertPage:
     """Open and ended alerts, newest first."""
     filter = AlertFilter(
@@ -33,33 +35,32 @@ async def list_alerts(query: schemas.AlertsQuery, request: ApiRequest) -> schema
         endpoint_id=query.endpoint_id,
     )
     page = await request.components.alerts.alerts(request.org_id, filter, query.cursor, query.limit)
-    console = console_of(request.doorstep.settings)
-    alerts = tuple(_alert_shown(one, console) for one in page.items)
-    return schemas.AlertPage(alerts, pagination=position(page, query.limit))
+    alerts = [await _alert_shown(one, request) for one in page.items]
+    return schemas.AlertPage(tuple(alerts), pagination=position(page, query.limit))
 
 
-@routes.get("/alerts/{alert_id}")
+@routes.get("/alerts/{alert_id}", Permission.LOOK)
 async def read_alert(alert_id: UUID, request: ApiRequest) -> schemas.Alert:
     """One alert in its current state."""
     alert = await request.components.alerts.alert(request.org_id, alert_id)
-    return _alert_shown(alert, console_of(request.doorstep.settings))
+    return await _alert_shown(alert, request)
 
 
-@routes.post("/alerts/{alert_id}/acknowledge")
+@routes.post("/alerts/{alert_id}/acknowledge", Permission.ACT, conflict=True)
 async def acknowledge_alert(alert_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Alert:
     """Acknowledge an alert, to show that you are working on it. Later acknowledgements do not replace the first."""
     alerts = request.components.alerts
     alert = await alerts.acknowledge(request.org_id, alert_id, request.actor, body.reason)
-    return _alert_shown(alert, console_of(request.doorstep.settings))
+    return await _alert_shown(alert, request)
 
 
-@routes.get("/alert-rules")
+@routes.get("/alert-rules", Permission.LOOK)
 async def list_alert_rules(request: ApiRequest) -> schemas.AlertRulePage:
     """The rules in effect: the built-in rules with your changes, and the rules for individual endpoints."""
     return whole(schemas.AlertRulePage, all_of(_rule_shown, await request.components.alerts.rules(request.org_id)))
 
 
-@routes.post("/alert-rules")
+@routes.post("/alert-rules", Permission.ACT, conflict=True)
 async def set_alert_rule(body: schemas.AlertRuleIn, request: ApiRequest) -> schemas.AlertRule:
     """Change a rule for your organization, or for one endpoint."""
     service = request.components.alerts
@@ -67,13 +68,13 @@ async def set_alert_rule(body: schemas.AlertRuleIn, request: ApiRequest) -> sche
     return _rule_shown(changed)
 
 
-@routes.delete("/alert-rules/{alert_rule_id}")
+@routes.delete("/alert-rules/{alert_rule_id}", Permission.ACT)
 async def reset_alert_rule(alert_rule_id: UUID, request: ApiRequest) -> None:
     """Reset a changed rule, so that the organization's rule or the built-in rule applies again."""
     await request.components.alerts.reset_rule(request.org_id, alert_rule_id, request.actor)
 
 
-@routes.post("/silences", status=201)
+@routes.post("/silences", Permission.ACT, conflict=True, status=201)
 async def create_silence(body: schemas.SilenceIn, request: ApiRequest) -> schemas.Silence:
     """Suppress notifications for a while. When the silence ends, notifications are sent for alerts that are still
     open."""
@@ -86,22 +87,24 @@ async def create_silence(body: schemas.SilenceIn, request: ApiRequest) -> schema
         rule=None if body.rule is None else Rule(body.rule),
         reason=body.reason,
     )
-    return shape(schemas.Silence, silence)
+    return shape(schemas.Silence, silence, **await request.who(silence.actor))
 
 
-@routes.get("/silences")
+@routes.get("/silences", Permission.LOOK)
 async def list_silences(request: ApiRequest) -> schemas.SilencePage:
     """Silences, oldest first, including those that ended recently."""
-    return whole(schemas.SilencePage, shapes(schemas.Silence, await request.components.alerts.silences(request.org_id)))
+    silences = await request.components.alerts.silences(request.org_id)
+    shown = [shape(schemas.Silence, one, **await request.who(one.actor)) for one in silences]
+    return whole(schemas.SilencePage, tuple(shown))
 
 
-@routes.delete("/silences/{silence_id}")
+@routes.delete("/silences/{silence_id}", Permission.ACT)
 async def end_silence(silence_id: UUID, request: ApiRequest) -> None:
     """End a silence now."""
     await request.components.alerts.end_silence(request.org_id, silence_id, request.actor)
 
 
-@routes.post("/channels", status=201)
+@routes.post("/channels", Permission.ACT, conflict=True, status=201)
 async def create_channel(body: schemas.ChannelIn, request: ApiRequest) -> schemas.NewChannel:
     """Create a channel. For a webhook the response contains the signing secret, which is shown only once."""
     service = request.components.channels
@@ -113,27 +116,35 @@ async def create_channel(body: schemas.ChannelIn, request: ApiRequest) -> schema
     return shape(schemas.NewChannel, view.channel, **_channel_fields(view), secret=shown_once)
 
 
-@routes.get("/channels")
+@routes.get("/channels", Permission.LOOK)
 async def list_channels(request: ApiRequest) -> schemas.ChannelPage:
     """The channels of your organization, oldest first."""
     views = await request.components.channels.reader.views(request.org_id)
     return whole(schemas.ChannelPage, all_of(_channel_shown, views))
 
 
-@routes.get("/channels/{channel_id}")
+@routes.get("/channel-kinds", Permission.LOOK)
+async def list_channel_kinds(request: ApiRequest) -> schemas.ChannelKindPage:
+    """The kinds of channels. E-mail needs a mail server and Apprise an optional package; the reason says so."""
+    unavailable = request.components.channels.unavailable
+    kinds = tuple(schemas.ChannelKind(kind, kind not in unavailable, unavailable.get(kind)) for kind in ChannelKind)
+    return whole(schemas.ChannelKindPage, kinds)
+
+
+@routes.get("/channels/{channel_id}", Permission.LOOK)
 async def read_channel(channel_id: UUID, request: ApiRequest) -> schemas.Channel:
     """One channel and its health."""
     return _channel_shown(await request.components.channels.reader.view(request.org_id, channel_id))
 
 
-@routes.post("/channels/{channel_id}/test", status=202)
+@routes.post("/channels/{channel_id}/test", Permission.ACT, conflict=True, status=202)
 async def test_channel(channel_id: UUID, request: ApiRequest) -> schemas.TestSent:
     """Send a test message. Limits: one per 5 seconds, and 60 per hour for all channels of the organization together."""
     test = await request.components.channels.test(request.org_id, channel_id, request.actor)
     return schemas.TestSent(channel_id, test.message_id)
 
 
-@routes.post("/channels/{channel_id}/resume")
+@routes.post("/channels/{channel_id}/resume", Permission.ACT, conflict=True)
 async def resume_channel(channel_id: UUID, request: ApiRequest) -> schemas.Channel:
     """Resume a disabled channel. Waiting messages are sent too, unless they are older than a day."""
     service = request.components.channels
@@ -141,7 +152,7 @@ async def resume_channel(channel_id: UUID, request: ApiRequest) -> schemas.Chann
     return _channel_shown(await service.reader.view(request.org_id, channel_id))
 
 
-@routes.delete("/channels/{channel_id}")
+@routes.delete("/channels/{channel_id}", Permission.ACT, conflict=True)
 async def delete_channel(channel_id: UUID, request: ApiRequest) -> None:
     """Delete a channel; its waiting messages are dropped."""
     await request.components.channels.delete(request.org_id, channel_id, request.actor)
@@ -160,7 +171,8 @@ def _changes(body: schemas.AlertRuleIn) -> dict[str, Any]:
 # -- shapes ------------------------------------------------------------------------------------------------------
 
 
-def _alert_shown(alert: model.Alert, console: str) -> schemas.Alert:
+async def _alert_shown(alert: model.Alert, request: ApiRequest) -> schemas.Alert:
+    by = alert.acknowledged_by and (await request.who(alert.acknowledged_by))["actor"]
     return shape(
         schemas.Alert,
         alert,
@@ -169,8 +181,8 @@ def _alert_shown(alert: model.Alert, console: str) -> schemas.Alert:
         error_code=alert.code,
         error_reason=alert.reason,
         last_seen_at=time(alert.seen_at),
-        acknowledged_by=alert.acknowledged_by or None,
-        link=link_to(alert, console),
+        acknowledged_by=by or None,
+        link=link_to(alert, console_of(request.doorstep.settings)),
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
-from doorstep.api.codec import all_of, answer, instant, position, shape
+from doorstep.api.codec import all_of, answer, instant, position
 from doorstep.api.deliveries import hexadecimal, letters_from, queue_from, queued_shown
 from doorstep.api.routing import ApiRequest, Routes
 from doorstep.clock import Clock
@@ -19,6 +19,8 @@ from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.model.org import Permission
+from doorstep.operations.shapes import shape
 from doorstep.schemas import bulk as schemas
 from doorstep.schemas.deliveries import FailurePage
 from doorstep.schemas.shape import ListQuery
@@ -28,75 +30,76 @@ _STARTED: dict[str, Any] = {"status": 202, "answers": schemas.Bulk, "more": {200
 routes = Routes("/v1")
 
 
-@routes.get("/bulk", tags=["bulk"])
+@routes.get("/bulk", Permission.LOOK, tags=["bulk"])
 async def list_bulk(query: ListQuery, request: ApiRequest) -> schemas.BulkPage:
     """Bulk operations, newest first."""
     page = await request.components.bulk.list(request.org_id, query.cursor, query.limit)
-    return schemas.BulkPage(all_of(bulk_shown, page.items), pagination=position(page, query.limit))
+    shown = tuple([await bulk_shown(one, request) for one in page.items])
+    return schemas.BulkPage(shown, pagination=position(page, query.limit))
 
 
-@routes.get("/bulk/{bulk_id}", tags=["bulk"])
+@routes.get("/bulk/{bulk_id}", Permission.LOOK, tags=["bulk"])
 async def read_bulk(bulk_id: UUID, request: ApiRequest) -> schemas.Bulk:
     """A bulk operation and its progress."""
-    return bulk_shown(await request.components.bulk.get(request.org_id, bulk_id))
+    return await bulk_shown(await request.components.bulk.get(request.org_id, bulk_id), request)
 
 
-@routes.get("/bulk/{bulk_id}/failures", tags=["bulk"])
+@routes.get("/bulk/{bulk_id}/failures", Permission.LOOK, tags=["bulk"])
 async def list_failures(bulk_id: UUID, query: ListQuery, request: ApiRequest) -> FailurePage:
     """The deliveries of a bulk retry that failed again."""
     page = await request.reader.bulk_failures(request.org_id, bulk_id, query.cursor, query.limit)
     return FailurePage(all_of(queued_shown, page.items), pagination=position(page, query.limit))
 
 
-@routes.post("/bulk/{bulk_id}/pause", tags=["bulk"])
+@routes.post("/bulk/{bulk_id}/pause", Permission.ACT, conflict=True, tags=["bulk"])
 async def pause_bulk(bulk_id: UUID, request: ApiRequest) -> schemas.Bulk:
     """Pause a bulk operation. Deliveries in progress continue."""
-    return bulk_shown(await request.components.bulk.pause(request.org_id, bulk_id, request.actor))
+    return await bulk_shown(await request.components.bulk.pause(request.org_id, bulk_id, request.actor), request)
 
 
-@routes.post("/bulk/{bulk_id}/resume", tags=["bulk"])
+@routes.post("/bulk/{bulk_id}/resume", Permission.ACT, conflict=True, tags=["bulk"])
 async def resume_bulk(bulk_id: UUID, request: ApiRequest) -> schemas.Bulk:
     """Resume a paused bulk operation."""
-    return bulk_shown(await request.components.bulk.resume(request.org_id, bulk_id, request.actor))
+    return await bulk_shown(await request.components.bulk.resume(request.org_id, bulk_id, request.actor), request)
 
 
-@routes.post("/bulk/{bulk_id}/cancel", tags=["bulk"])
+@routes.post("/bulk/{bulk_id}/cancel", Permission.ACT, conflict=True, tags=["bulk"])
 async def cancel_bulk(bulk_id: UUID, request: ApiRequest) -> schemas.Bulk:
     """Cancel a bulk operation. Actions already taken are not undone."""
-    return bulk_shown(await request.components.bulk.cancel(request.org_id, bulk_id, request.actor))
+    return await bulk_shown(await request.components.bulk.cancel(request.org_id, bulk_id, request.actor), request)
 
 
-@routes.post("/retry-queue/bulk-retry", tags=["retry queue"], **_STARTED)
+@routes.post("/retry-queue/bulk-retry", Permission.ACT, tags=["retry queue"], **_STARTED)
 async def bulk_retry_queue(body: schemas.BulkQueueIn, request: ApiRequest) -> Response:
     """Retry many waiting deliveries now, in the background."""
     return await _begin(BulkKind.RETRY, body, queue_selection(body, request.doorstep.clock), request)
 
 
-@routes.post("/retry-queue/bulk-skip", tags=["retry queue"], **_STARTED)
+@routes.post("/retry-queue/bulk-skip", Permission.ACT, tags=["retry queue"], **_STARTED)
 async def bulk_skip(body: schemas.BulkQueueIn, request: ApiRequest) -> Response:
     """Move many waiting deliveries to the dead letters, in the background."""
     return await _begin(BulkKind.SKIP, body, queue_selection(body, request.doorstep.clock), request)
 
 
-@routes.post("/dead-letters/bulk-retry", tags=["dead letters"], **_STARTED)
+@routes.post("/dead-letters/bulk-retry", Permission.ACT, tags=["dead letters"], **_STARTED)
 async def bulk_retry_letters(body: schemas.BulkRetryIn, request: ApiRequest) -> Response:
     """Retry many dead letters, in the background. With `canary`, one dead letter of each cause is retried first."""
     return await _begin(BulkKind.RETRY, body, letter_selection(body), request, canary=body.canary)
 
 
-@routes.post("/dead-letters/bulk-resolve", tags=["dead letters"], **_STARTED)
+@routes.post("/dead-letters/bulk-resolve", Permission.ACT, tags=["dead letters"], **_STARTED)
 async def bulk_resolve(body: schemas.BulkLettersIn, request: ApiRequest) -> Response:
     """Mark many dead letters as resolved, in the background."""
     return await _begin(BulkKind.RESOLVE, body, letter_selection(body), request)
 
 
-@routes.post("/dead-letters/bulk-delete", tags=["dead letters"], **_STARTED)
+@routes.post("/dead-letters/bulk-delete", Permission.ACT, tags=["dead letters"], **_STARTED)
 async def bulk_delete(body: schemas.BulkLettersIn, request: ApiRequest) -> Response:
     """Remove many dead letters from every list, in the background. Their attempt logs are kept."""
     return await _begin(BulkKind.DELETE, body, letter_selection(body), request)
 
 
-@routes.post("/endpoints/{endpoint_id}/replay", tags=["endpoints"], **_STARTED)
+@routes.post("/endpoints/{endpoint_id}/replay", Permission.ACT, conflict=True, tags=["endpoints"], **_STARTED)
 async def replay_to_endpoint(endpoint_id: UUID, body: schemas.ReplayIn, request: ApiRequest) -> Response:
     """Send the events of a time range to this endpoint again, each as a new event, oldest first."""
     await request.reader.endpoint(request.org_id, endpoint_id)
@@ -117,7 +120,7 @@ async def _begin(
         rate_per_second=body.rate_per_second,
         **more,
     )
-    return answer(bulk_shown(bulk), 202)
+    return answer(await bulk_shown(bulk, request), 202)
 
 
 async def _previewed(selection: Selection, request: ApiRequest, replay_to: UUID | None) -> schemas.Preview:
@@ -173,9 +176,10 @@ def _has_fields(chosen: msgspec.Struct | None) -> bool:
 # -- shapes ------------------------------------------------------------------------------------------------------
 
 
-def bulk_shown(bulk: model.Bulk) -> schemas.Bulk:
+async def bulk_shown(bulk: model.Bulk, request: ApiRequest) -> schemas.Bulk:
     canaries = None if bulk.canaries is None else all_of(_canary_shown, bulk.canaries)
-    return shape(schemas.Bulk, bulk, total_is_floor=not bulk.total_exact, canaries=canaries)
+    who = await request.who(bulk.actor)
+    return shape(schemas.Bulk, bulk, total_is_floor=not bulk.total_exact, canaries=canaries, **who)
 
 
 def _canary_shown(canary: model.Canary) -> schemas.Canary:

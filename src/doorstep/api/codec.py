@@ -7,19 +7,23 @@ surrogates and trailing commas; Python's json module accepts the first two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message, Receive
 
-from doorstep.api.problems import TIME, Problem, Refusal, from_msgspec, invalid
-from doorstep.clock import SECOND, Instant, from_datetime, from_iso
+from doorstep.api.problems import Problem, Refusal, invalid
+from doorstep.clock import Instant, from_datetime, from_iso
 from doorstep.errors import InvalidInput
 from doorstep.model.listing import Count, Page
+from doorstep.operations.shapes import WholeSecond
 from doorstep.schemas.shape import CountedPagination, FieldProblem, Pagination
+from doorstep.schemas.wording import TIME, UNKNOWN, from_msgspec
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -36,20 +40,45 @@ response."""
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
     """Read the whole body. Raises a 413 as soon as it is too large, without reading the rest."""
-    declared = request.headers.get("content-length", "")
+    return await receive_body(request.receive, request.headers.get("content-length", ""), bytes_max)
+
+
+async def receive_body(receive: Receive, declared: str, bytes_max: int) -> bytes:
+    """`read_body` for a request that is not wrapped in an object. `declared` is its header Content-Length."""
+    _check_declared(declared, bytes_max)
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(Problem.INVALID_JSON, "the body ended early")
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(bytes_max, hang_up=True)
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _check_declared(declared: str, bytes_max: int) -> None:
     if declared.isascii() and declared.isdigit() and int(declared) > bytes_max:
         raise _too_large(bytes_max, hang_up=int(declared) > _DISCARD_BYTES_MAX)
-    chunks: list[bytes] = []
+
+
+def limited(receive: Receive, declared: str, bytes_max: int) -> Receive:
+    """`receive` for code that reads the whole body by itself. It raises a 413 as soon as the body is too large."""
     size = 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > bytes_max:
-                raise _too_large(bytes_max, hang_up=True)
-            chunks.append(chunk)
-    except ClientDisconnect:
-        raise Refusal(Problem.INVALID_JSON, "the body ended early") from None
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def receive_limited() -> Message:
+        nonlocal size
+        _check_declared(declared, bytes_max)
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > bytes_max:
+            raise _too_large(bytes_max, hang_up=True)
+        return message
+
+    return receive_limited
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -76,7 +105,7 @@ async def body_of(request: Request, decoder: msgspec.json.Decoder[T], bytes_max:
 
 def query_of(request: Request, kind: type[S]) -> S:
     """The query parameters. They are converted from text, but more strictly than msgspec would convert them."""
-    texts: dict[str, Any] = dict(request.query_params)
+    texts = _grouped(request.query_params.multi_items(), kind)
     for name in times_in(kind).intersection(texts):
         texts[name] = _time(texts[name], name)
     try:
@@ -87,6 +116,39 @@ def query_of(request: Request, kind: type[S]) -> S:
         if getattr(query, name) is None:  # msgspec reads the text `null` as None, which would list everything
             raise invalid(FieldProblem(name, f"must be a value, got {text}; omit it instead"))
     return query
+
+
+def check_parameters(given: QueryParams, known: frozenset[str]) -> None:
+    """Reject unknown and repeated parameters, because ignoring a misspelt filter would silently widen the result."""
+    seen: set[str] = set()
+    for name, _ in given.multi_items():
+        if name not in known and not (name.endswith("]") and name.partition("[")[0] in known):
+            raise invalid(FieldProblem(name, UNKNOWN))
+        if name in seen:
+            raise invalid(FieldProblem(name, "must be given once"))
+        seen.add(name)
+
+
+def _grouped(items: Iterable[tuple[str, str]], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The parameters by name. Those of an object, `payload[order.id]=42`, are joined to one value."""
+    texts: dict[str, Any] = {}
+    objects = objects_in(kind)
+    for name, text in items:
+        group, bracket, key = name.partition("[")
+        if group not in objects:
+            texts[name] = text
+        elif bracket and key.removesuffix("]"):
+            texts.setdefault(group, {})[key.removesuffix("]")] = text
+        else:
+            raise invalid(FieldProblem(name, f"is written with the name of a field: {group}[order.id]=42"))
+    return texts
+
+
+@cache
+def objects_in(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """The parameters that are objects, with one parameter in the URL for each of their fields."""
+    hints = get_type_hints(kind).items()
+    return frozenset(name for name, hint in hints if any(get_origin(one) is dict for one in (hint, *get_args(hint))))
 
 
 @cache
@@ -130,63 +192,11 @@ def _too_large(bytes_max: int, *, hang_up: bool) -> Refusal:
     return Refusal(Problem.TOO_LARGE, f"the body may have at most {bytes_max} bytes", headers=headers)
 
 
-# -- shapes ------------------------------------------------------------------------------------------------------
-
-
-def shape(kind: type[S], value: object, /, **given: Any) -> S:
-    """Build a shape from a value of the model. Fields with the same name are copied; the others must be `given`."""
-    for name, convert in _fields(kind):
-        if name not in given:
-            found = getattr(value, name)
-            given[name] = found if convert is None or found is None else convert(found)
-    return kind(**given)
-
-
-def shapes(kind: type[S], values: Iterable[object]) -> tuple[S, ...]:
-    return tuple(shape(kind, value) for value in values)
-
-
-@cache
-def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, Callable[[Any], Any] | None]]:
-    """The fields of a shape, each with the function that converts the model's value, if it needs one."""
-    return [(name, _conversion(hint)) for name, hint in get_type_hints(kind).items()]
-
-
-def _conversion(hint: Any) -> Callable[[Any], Any] | None:
-    forms = {hint, *(one for one in get_args(hint) if get_origin(hint) is not tuple)}
-    if datetime in forms:
-        return time
-    if float in forms:
-        return float
-    return tuple if get_origin(hint) is tuple else None
-
-
-# -- times -------------------------------------------------------------------------------------------------------
-
-
-class _WholeSecond(datetime):
-    """A time without a fraction of a second. msgspec omits zero microseconds, but our times always include them.
-
-    msgspec calls our hook for this class, because it is a subclass of datetime. The hook takes a few microseconds, but
-    only one timestamp in a million needs it.
-    """
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE_EPOCH = _WholeSecond(1970, 1, 1, tzinfo=UTC)
-
-
-def time(instant: Instant) -> datetime:
-    """An instant as a datetime for responses. (`timedelta` takes 0.5 µs with positional arguments, otherwise 1 µs.)"""
-    return (_EPOCH if instant % SECOND else _WHOLE_EPOCH) + timedelta(0, 0, instant)
-
-
-def time_or_none(instant: Instant | None) -> datetime | None:
-    return None if instant is None else time(instant)
+# -- responses ---------------------------------------------------------------------------------------------------
 
 
 def _in_full(value: Any) -> str:
-    if isinstance(value, _WholeSecond):
+    if isinstance(value, WholeSecond):
         return value.strftime("%Y-%m-%dT%H:%M:%S.000000Z")
     raise NotImplementedError(f"{type(value)} cannot be encoded in a response")
 
@@ -195,22 +205,9 @@ encoded = msgspec.json.Encoder(enc_hook=_in_full).encode
 
 
 def answer(content: object, status: int = 200) -> Response:
+    """A JSON response with what msgspec can encode, also `msgspec.Raw`."""
     return Response(encoded(content), status, media_type="application/json")
 
-
-def as_it_is(content: bytes) -> msgspec.Raw:
-    """The bytes unchanged if they are JSON. Other bytes, which programs can send through the library, become a JSON
-    string."""
-    if content == b"{}":
-        return _EMPTY
-    try:
-        content.decode()
-        return msgspec.json.decode(content, type=msgspec.Raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.Raw(msgspec.json.encode(content.decode("utf-8", "replace")))
-
-
-_EMPTY = msgspec.Raw(b"{}")
 
 # -- pages -------------------------------------------------------------------------------------------------------
 

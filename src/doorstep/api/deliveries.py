@@ -7,17 +7,19 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from doorstep.api.codec import all_of, as_it_is, counted, instant_from, position, shape, shapes, whole
+from doorstep.api.codec import all_of, counted, instant_from, position, whole
 from doorstep.api.examples import FIELDS
 from doorstep.api.routing import ApiRequest, Routes
 from doorstep.clock import Clock, seconds
-from doorstep.model import attempt as model
-from doorstep.model import delivery as deliveries
 from doorstep.model.action import ActionKind
-from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, States
+from doorstep.model.attempt import AttemptSummary
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, DeliveryState, States
+from doorstep.model.listing import AttemptFilter, DeadLetterFilter, DeliveryFilter, RetryQueueFilter
 from doorstep.model.listing import CauseGroup as Group
-from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
+from doorstep.model.org import Permission
 from doorstep.operations.reader import Described
+from doorstep.operations.shapes import as_it_is, attempt_shown, delivery_fields, delivery_shown, shape, time
+from doorstep.operations.waits import Change, read_history
 from doorstep.schemas import deliveries as schemas
 from doorstep.schemas.shape import ReasonIn
 
@@ -28,25 +30,44 @@ _ANY_JSON = {
 }
 
 delivery_routes = Routes("/v1/deliveries", "deliveries")
+attempt_routes = Routes("/v1/attempts", "deliveries")
 retry_queue_routes = Routes("/v1/retry-queue", "retry queue")
 dead_letter_routes = Routes("/v1/dead-letters", "dead letters")
 
 
-@delivery_routes.get("/{delivery_id}")
+@delivery_routes.get("", Permission.LOOK)
+async def list_deliveries(query: schemas.DeliveriesQuery, request: ApiRequest) -> schemas.DeliveryPage:
+    """Deliveries in any state, newest first: by endpoint, state, event type, error code of the last attempt, and time
+    of creation. Deleted dead letters are not listed."""
+    page = await request.reader.delivery_page(request.org_id, _deliveries_from(query), query.cursor, query.limit)
+    return schemas.DeliveryPage(all_of(queued_shown, page.items), pagination=position(page, query.limit))
+
+
+@attempt_routes.get("", Permission.LOOK)
+async def list_all_attempts(query: schemas.AttemptsQuery, request: ApiRequest) -> schemas.AttemptListPage:
+    """Attempts, newest first: by endpoint, result, event type, error code, and time at which they started. For the
+    request and the response of an attempt, read the attempt log of its delivery."""
+    page = await request.reader.attempt_page(request.org_id, _attempts_from(query), query.cursor, query.limit)
+    names = await request.reader.endpoint_names(request.org_id, {one.endpoint_id for one in page.items})
+    attempts = tuple(_attempt_item(one, names[one.endpoint_id]) for one in page.items)
+    return schemas.AttemptListPage(attempts, pagination=position(page, query.limit))
+
+
+@delivery_routes.get("/{delivery_id}", Permission.LOOK)
 async def read_delivery(delivery_id: UUID, request: ApiRequest) -> schemas.Delivery:
     """The delivery of one event to one endpoint, in its current state."""
     delivery = await request.reader.delivery(request.org_id, delivery_id)
-    return delivery_shown(delivery, await request.reader.why_held(delivery))
+    return delivery_shown(await request.reader.described_one(delivery))
 
 
-@delivery_routes.get("/{delivery_id}/payload", more={200: _ANY_JSON})
+@delivery_routes.get("/{delivery_id}/payload", Permission.LOOK, more={200: _ANY_JSON})
 async def read_payload(delivery_id: UUID, request: ApiRequest) -> Response:
     """The exact bytes that are delivered: the event's payload, or the payload that an operator edited."""
     payload = await request.reader.payload(request.org_id, delivery_id)
     return Response(bytes(as_it_is(payload)), media_type="application/json")
 
 
-@delivery_routes.get("/{delivery_id}/attempts")
+@delivery_routes.get("/{delivery_id}/attempts", Permission.LOOK)
 async def list_attempts(delivery_id: UUID, request: ApiRequest) -> schemas.AttemptPage:
     """The attempt log of a delivery, oldest first. The log is kept even when a dead letter is deleted."""
     await request.reader.delivery(request.org_id, delivery_id)
@@ -54,15 +75,16 @@ async def list_attempts(delivery_id: UUID, request: ApiRequest) -> schemas.Attem
     return whole(schemas.AttemptPage, all_of(attempt_shown, attempts))
 
 
-@delivery_routes.get("/{delivery_id}/history")
+@delivery_routes.get("/{delivery_id}/history", Permission.LOOK)
 async def list_history(delivery_id: UUID, request: ApiRequest) -> schemas.HistoryPage:
-    """Every change of the delivery's state, oldest first, starting with its acceptance."""
-    await request.reader.delivery(request.org_id, delivery_id)
-    history = await request.reader.history(request.org_id, delivery_id)
-    return whole(schemas.HistoryPage, shapes(schemas.Transition, history))
+    """Every change of the delivery's state, oldest first, starting with its acceptance; and what held it back before."""
+    delivery = await request.reader.delivery(request.org_id, delivery_id)
+    revive_after_seconds = request.components.tuning.revive_after_seconds
+    changes = await read_history(request.reader, delivery, request.doorstep.clock.now(), revive_after_seconds)
+    return whole(schemas.HistoryPage, all_of(_transition_shown, changes))
 
 
-@retry_queue_routes.get()
+@retry_queue_routes.get("", Permission.LOOK)
 async def list_retry_queue(query: schemas.QueueQuery, request: ApiRequest) -> schemas.RetryQueuePage:
     """Deliveries that failed at least once and will be retried, or are being retried; soonest retry first."""
     filter = queue_from(query, request.doorstep.clock)
@@ -71,19 +93,19 @@ async def list_retry_queue(query: schemas.QueueQuery, request: ApiRequest) -> sc
     return schemas.RetryQueuePage(all_of(queued_shown, described), pagination=counted(page, query.limit, count))
 
 
-@retry_queue_routes.post("/{delivery_id}/retry", status=202)
+@retry_queue_routes.post("/{delivery_id}/retry", Permission.ACT, conflict=True, status=202)
 async def retry_delivery(delivery_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
     """Retry a waiting delivery now, ahead of the queue and through an open circuit."""
     return await _act(ActionKind.RETRY, delivery_id, request, WAITING_STATES, body.reason)
 
 
-@retry_queue_routes.post("/{delivery_id}/skip")
+@retry_queue_routes.post("/{delivery_id}/skip", Permission.ACT, conflict=True)
 async def skip_delivery(delivery_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
     """Move a waiting delivery to the dead letters without another attempt."""
     return await _act(ActionKind.SKIP, delivery_id, request, WAITING_STATES, body.reason)
 
 
-@dead_letter_routes.get()
+@dead_letter_routes.get("", Permission.LOOK)
 async def list_dead_letters(query: schemas.LettersQuery, request: ApiRequest) -> schemas.DeadLetterPage:
     """Deliveries that failed permanently, newest first. Archived ones are listed only with `status=archived`."""
     filter = letters_from(query)
@@ -92,7 +114,7 @@ async def list_dead_letters(query: schemas.LettersQuery, request: ApiRequest) ->
     return schemas.DeadLetterPage(all_of(_dead_letter_shown, described), pagination=counted(page, query.limit, count))
 
 
-@dead_letter_routes.get("/groups")
+@dead_letter_routes.get("/groups", Permission.LOOK)
 async def list_groups(query: schemas.LettersQuery, request: ApiRequest) -> schemas.CauseGroupPage:
     """Dead letters grouped by cause: endpoint, error code, and error message without its numbers and names."""
     page = await request.reader.cause_groups(request.org_id, letters_from(query), query.cursor, query.limit)
@@ -101,7 +123,7 @@ async def list_groups(query: schemas.LettersQuery, request: ApiRequest) -> schem
     return schemas.CauseGroupPage(groups, pagination=position(page, query.limit))
 
 
-@dead_letter_routes.post("/{delivery_id}/retry", status=202, payload=True)
+@dead_letter_routes.post("/{delivery_id}/retry", Permission.ACT, conflict=True, status=202, payload=True)
 async def retry_dead_letter(
     delivery_id: UUID, request: ApiRequest, body: schemas.LetterRetryIn = _NOTHING_ELSE
 ) -> schemas.Delivery:
@@ -111,13 +133,13 @@ async def retry_dead_letter(
     return await _act(ActionKind.RETRY, delivery_id, request, DEAD_STATES, body.reason, payload)
 
 
-@dead_letter_routes.post("/{delivery_id}/resolve")
+@dead_letter_routes.post("/{delivery_id}/resolve", Permission.ACT, conflict=True)
 async def resolve_dead_letter(delivery_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
     """Mark a dead letter as resolved: it no longer needs to be delivered."""
     return await _act(ActionKind.RESOLVE, delivery_id, request, DEAD_STATES, body.reason)
 
 
-@dead_letter_routes.delete("/{delivery_id}")
+@dead_letter_routes.delete("/{delivery_id}", Permission.ACT, conflict=True)
 async def delete_dead_letter(delivery_id: UUID, request: ApiRequest) -> None:
     """Remove a dead letter from every list. Its attempt log is kept."""
     await request.components.deliveries.act_on(ActionKind.DELETE, request.org_id, delivery_id, request.actor)
@@ -131,7 +153,7 @@ async def _act(
     reason: str,
     payload: bytes | None = None,
 ) -> schemas.Delivery:
-    """Act on a delivery if its state is one of `only_in`, and return it with its new state."""
+    """Act on a delivery if its state is in `only_in`, and return it with its new state."""
     await request.components.deliveries.act_on(
         kind, request.org_id, delivery_id, request.actor, reason, payload, only_in=only_in
     )
@@ -139,6 +161,28 @@ async def _act(
 
 
 # -- filters -------------------------------------------------------------------------------------------
+
+
+def _deliveries_from(query: schemas.DeliveriesQuery) -> DeliveryFilter:
+    return DeliveryFilter(
+        endpoint_id=query.endpoint_id,
+        state=None if query.state is None else DeliveryState(query.state),
+        event_type=query.event_type,
+        code=query.error_code,
+        created_from=instant_from(query.since, "since"),
+        created_before=instant_from(query.until, "until"),
+    )
+
+
+def _attempts_from(query: schemas.AttemptsQuery) -> AttemptFilter:
+    return AttemptFilter(
+        endpoint_id=query.endpoint_id,
+        succeeded=None if query.state is None else query.state == "succeeded",
+        event_type=query.event_type,
+        code=query.error_code,
+        started_from=instant_from(query.since, "since"),
+        started_before=instant_from(query.until, "until"),
+    )
 
 
 def queue_from(query: schemas.QueueFilter, clock: Clock) -> RetryQueueFilter:
@@ -165,12 +209,20 @@ def letters_from(query: schemas.LettersFilter, where: str = "") -> DeadLetterFil
 # -- shapes ------------------------------------------------------------------------------------------------------
 
 
-def delivery_shown(delivery: deliveries.Delivery, held: str | None) -> schemas.Delivery:
-    return shape(schemas.Delivery, delivery, **_renamed(delivery, held))
-
-
 def queued_shown(described: Described) -> schemas.QueuedDelivery:
     return shape(schemas.QueuedDelivery, described.delivery, **_list_fields(described))
+
+
+def _attempt_item(attempt: AttemptSummary, endpoint_name: str) -> schemas.AttemptItem:
+    return shape(
+        schemas.AttemptItem,
+        attempt,
+        endpoint_name=endpoint_name,
+        duration_ms=(attempt.finished_at - attempt.started_at) / 1_000,
+        error_category=attempt.category,
+        error_code=attempt.code,
+        error_reason=attempt.reason,
+    )
 
 
 def _dead_letter_shown(described: Described) -> schemas.DeadLetter:
@@ -183,23 +235,19 @@ def hexadecimal(cause: int) -> str:
     return f"{cause:016x}"
 
 
-def _renamed(delivery: deliveries.Delivery, held: str | None) -> dict[str, Any]:
-    return {
-        "attempts": delivery.attempt,
-        "error_category": delivery.category,
-        "error_code": delivery.code,
-        "held": held,
-    }
-
-
 def _list_fields(described: Described) -> dict[str, Any]:
     delivery = described.delivery
-    return _renamed(delivery, described.held) | {
+    return delivery_fields(described) | {
         "endpoint_name": described.endpoint_name,
         "error": delivery.code,
         "error_reason": delivery.reason,
         "retry_count": f"{delivery.retry_attempts} / {delivery.retries_max}",
     }
+
+
+def _transition_shown(change: Change) -> schemas.Transition:
+    holds = tuple(schemas.PastHold(time(one.begin), time(one.end), one.sentence) for one in change.holds)
+    return shape(schemas.Transition, change.entry, holds=holds)
 
 
 def _group_shown(group: Group, endpoint_name: str) -> schemas.CauseGroup:
@@ -213,23 +261,4 @@ def _group_shown(group: Group, endpoint_name: str) -> schemas.CauseGroup:
         count=group.count.value,
         count_is_floor=not group.count.exact,
         sample_delivery_id=group.sample_id,
-    )
-
-
-def attempt_shown(attempt: model.Attempt) -> schemas.Attempt:
-    return shape(
-        schemas.Attempt,
-        attempt,
-        duration_ms=(attempt.finished_at - attempt.started_at) / 1_000,
-        dns_ms=attempt.timings.dns / 1_000,
-        connect_ms=attempt.timings.connect / 1_000,
-        tls_ms=attempt.timings.tls / 1_000,
-        first_byte_ms=attempt.timings.first_byte / 1_000,
-        request_headers=attempt.request_headers.decode("utf-8", "replace"),
-        response_headers=attempt.response_headers.decode("utf-8", "replace"),
-        response_body=attempt.response_body.decode("utf-8", "replace"),
-        error_category=attempt.category,
-        error_code=attempt.code,
-        error_reason=attempt.reason,
-        error_detail=attempt.detail,
     )

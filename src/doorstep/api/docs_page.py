@@ -26,7 +26,7 @@ _SECURITY_HEADERS = {
 
 
 def add_docs(application: FastAPI) -> None:
-    """Add the routes of the page and its stylesheet. They are public, because their content is the same for every
+    """Add the routes for the page and its stylesheet. They are public, because their content is the same for every
     installation."""
     css = Path(__file__).with_name("docs.css").read_text()
     text = cache(lambda: _page(application))

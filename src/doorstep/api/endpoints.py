@@ -7,15 +7,16 @@ from uuid import UUID
 
 from msgspec import UNSET, convert, structs, to_builtins
 
-from doorstep.api.codec import all_of, instant_from, position, shape, shapes, time_or_none
-from doorstep.api.ingest import receipt_shown
+from doorstep.api.codec import all_of, instant_from, position
 from doorstep.api.middleware import correlation_id
 from doorstep.api.routing import ApiRequest, Routes
 from doorstep.errors import InvalidInput
 from doorstep.model import endpoint as endpoints
 from doorstep.model.endpoint import EndpointState, RetryPolicy
+from doorstep.model.org import Permission
 from doorstep.operations.actions import TEST_EVENT, TEST_PAYLOAD
 from doorstep.operations.endpoint_rules import EndpointForm
+from doorstep.operations.shapes import endpoint_fields, endpoint_shown, receipt_shown, shape, shapes, time_or_none
 from doorstep.schemas import endpoints as schemas
 from doorstep.schemas.events import Receipt, TestIn
 from doorstep.schemas.shape import ReasonIn
@@ -26,15 +27,15 @@ _NO_REASON, _AT_ONCE, _A_DAY, _GREETING = ReasonIn(), schemas.ResumeIn(), schema
 routes = Routes("/v1/endpoints", "endpoints")
 
 
-@routes.post(status=201)
+@routes.post("", Permission.ACT, conflict=True, status=201)
 async def create_endpoint(body: schemas.EndpointIn, request: ApiRequest) -> schemas.NewEndpoint:
     """Create an endpoint. The response contains its signing secret, which is shown only once."""
     form = EndpointForm(**{name: _in_the_model(getattr(body, name)) for name in body.__struct_fields__})
     endpoint, secret = await request.components.endpoints.create(form, request.org_id, request.actor)
-    return shape(schemas.NewEndpoint, endpoint, **_shown_fields(endpoint), secret=secret)
+    return shape(schemas.NewEndpoint, endpoint, **endpoint_fields(endpoint), secret=secret)
 
 
-@routes.get()
+@routes.get("", Permission.LOOK)
 async def list_endpoints(query: schemas.EndpointsQuery, request: ApiRequest) -> schemas.EndpointPage:
     """The endpoints of the organization, oldest first."""
     state = None if query.state is None else EndpointState(query.state)
@@ -42,13 +43,13 @@ async def list_endpoints(query: schemas.EndpointsQuery, request: ApiRequest) -> 
     return schemas.EndpointPage(all_of(endpoint_shown, page.items), pagination=position(page, query.limit))
 
 
-@routes.get("/{endpoint_id}")
+@routes.get("/{endpoint_id}", Permission.LOOK)
 async def read_endpoint(endpoint_id: UUID, request: ApiRequest) -> schemas.Endpoint:
     """One endpoint; its secret and the values of its headers are never shown."""
     return endpoint_shown(await request.reader.endpoint(request.org_id, endpoint_id))
 
 
-@routes.patch("/{endpoint_id}")
+@routes.patch("/{endpoint_id}", Permission.ACT, conflict=True)
 async def change_endpoint(endpoint_id: UUID, body: schemas.EndpointPatch, request: ApiRequest) -> schemas.Endpoint:
     """Change the given fields; null resets a field to its default."""
     changes, version = changes_from(body), body.version
@@ -57,13 +58,13 @@ async def change_endpoint(endpoint_id: UUID, body: schemas.EndpointPatch, reques
     )
 
 
-@routes.delete("/{endpoint_id}")
+@routes.delete("/{endpoint_id}", Permission.ACT, conflict=True)
 async def delete_endpoint(endpoint_id: UUID, request: ApiRequest) -> None:
     """Delete an endpoint. Its waiting deliveries become dead letters."""
     await request.components.endpoints.delete(request.org_id, endpoint_id, actor=request.actor)
 
 
-@routes.post("/{endpoint_id}/pause")
+@routes.post("/{endpoint_id}/pause", Permission.ACT, conflict=True)
 async def pause_endpoint(endpoint_id: UUID, request: ApiRequest, body: ReasonIn = _NO_REASON) -> schemas.Endpoint:
     """Pause an endpoint: its deliveries are held until it is resumed, and none are lost."""
     return endpoint_shown(
@@ -71,7 +72,7 @@ async def pause_endpoint(endpoint_id: UUID, request: ApiRequest, body: ReasonIn 
     )
 
 
-@routes.post("/{endpoint_id}/resume")
+@routes.post("/{endpoint_id}/resume", Permission.ACT, conflict=True)
 async def resume_endpoint(
     endpoint_id: UUID, request: ApiRequest, body: schemas.ResumeIn = _AT_ONCE
 ) -> schemas.Endpoint:
@@ -88,7 +89,7 @@ async def resume_endpoint(
     )
 
 
-@routes.post("/{endpoint_id}/test", status=202, payload=True)
+@routes.post("/{endpoint_id}/test", Permission.ACT, conflict=True, status=202, payload=True)
 async def test_endpoint(endpoint_id: UUID, request: ApiRequest, body: TestIn = _GREETING) -> Receipt:
     """Send a test event to this endpoint only; it is delivered like any other event."""
     receipt = await request.components.events.test(
@@ -102,18 +103,18 @@ async def test_endpoint(endpoint_id: UUID, request: ApiRequest, body: TestIn = _
     return receipt_shown(receipt)
 
 
-@routes.post("/{endpoint_id}/rotate-secret")
+@routes.post("/{endpoint_id}/rotate-secret", Permission.ACT, conflict=True)
 async def rotate_secret(
     endpoint_id: UUID, request: ApiRequest, body: schemas.RotateIn = _A_DAY
 ) -> schemas.RotatedSecret:
     """Create a new signing secret. Until the overlap ends, requests are also signed with the old secret."""
     rotated = await request.components.endpoints.rotate(
-        request.org_id, endpoint_id, request.actor, body.overlap_seconds, body.signing
+        request.org_id, endpoint_id, request.actor, body.overlap_seconds, body.signing, body.secret
     )
     return schemas.RotatedSecret(endpoint_id, rotated.verifier, time_or_none(rotated.old_expires_at))
 
 
-@routes.get("/{endpoint_id}/circuit")
+@routes.get("/{endpoint_id}/circuit", Permission.LOOK)
 async def read_circuit(endpoint_id: UUID, request: ApiRequest) -> schemas.Circuit:
     """The state of the endpoint's circuit breaker, and its history with reasons, oldest first."""
     circuit = await request.reader.circuit(request.org_id, endpoint_id)
@@ -154,27 +155,3 @@ def _in_the_model(value: Any) -> Any:
         case dict():
             return {name: _in_the_model(one) for name, one in value.items()}
     return value
-
-
-# -- shapes ------------------------------------------------------------------------------------------------------
-
-
-def endpoint_shown(endpoint: endpoints.Endpoint) -> schemas.Endpoint:
-    return shape(schemas.Endpoint, endpoint, **_shown_fields(endpoint))
-
-
-def _shown_fields(endpoint: endpoints.Endpoint) -> dict[str, Any]:
-    signing = endpoint.signing_secret
-    return {
-        "policy": None if endpoint.policy is None else _policy_shown(endpoint.policy),
-        "policy_by_event_type": {key: _policy_shown(value) for key, value in endpoint.policy_by_event_type.items()},
-        "circuit": shape(schemas.CircuitRules, endpoint.circuit),
-        "destination": convert(to_builtins(endpoint.destination), schemas.Destination),
-        "slo": None if endpoint.slo is None else shape(schemas.Slo, endpoint.slo),
-        "signing": "v1" if signing is None else signing.scheme,
-        "public_key": None if signing is None else signing.public_key or None,
-    }
-
-
-def _policy_shown(policy: RetryPolicy) -> schemas.Policy:
-    return shape(schemas.Policy, policy, delays=tuple(map(float, policy.delays)))

@@ -8,7 +8,8 @@ from typing import Any
 Json = dict[str, Any]
 
 FIELDS: Json = {
-    "actor": "dsk_Qm3x8ZpL",
+    "actor": "Lena",
+    "actor_id": "dsk_Qm3x8ZpL",
     "action": "endpoint.pause",
     "attempt": 2,
     "attempts": 2,
@@ -113,6 +114,7 @@ REQUESTS: Json = {
     "AlertRuleIn": {"rule": "failure_rate", "threshold": 2.5, "window_seconds": 600},
     "SilenceIn": {"until_at": "2026-01-31T14:00:00Z", "reason": "planned work at the shop"},
     "ChannelIn": {"name": "operators", "kind": "email", "target": "ops@shop.example"},
+    "SearchFieldsIn": {"fields": ["payload.order.id", "metadata.customer"]},
     "ReplayIn": {"created_from": "2026-01-31T12:00:00Z", "created_before": "2026-01-31T13:00:00Z"},
 }
 """Example bodies for routes where the required fields alone would make a poor example."""

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import cast
 from uuid import UUID
@@ -15,15 +15,16 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from doorstep.api.access import methods_of
+from doorstep.api.access import PathMethods
 from doorstep.api.problems import Problem, Refusal, invalid, refusal_for, respond
 from doorstep.clock import SECOND, Clock, Instant
 from doorstep.errors import Overloaded
 from doorstep.model.org import ApiKey
 from doorstep.schemas.shape import FieldProblem
-from doorstep.telemetry.tracing import incoming
+from doorstep.telemetry.timings import Timings
 
 HEADER = "x-correlation-id"
+_RAW_HEADER = HEADER.encode()
 _ACCEPTABLE = re.compile(r"[!-~]{1,128}")
 _DEFAULT_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 """Responses contain keys, secrets and payloads, so caches must not store them and browsers must not guess their type.
@@ -34,47 +35,65 @@ _log = logging.getLogger("doorstep.api")
 class Frame:
     """The outermost layer: adds the correlation id, writes the debug log, and responds even to unexpected errors."""
 
-    def __init__(self, app: ASGIApp, new_id: Callable[[], UUID]) -> None:
+    def __init__(self, app: ASGIApp, new_id: Callable[[], UUID], timings: Timings) -> None:
         self._app = app
         self._new_id = new_id
+        self._timings = timings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(HEADER)
-        acceptable = given is not None and _ACCEPTABLE.fullmatch(given)
-        scope["correlation_id"] = given if acceptable else str(self._new_id())
+        scope["correlation_id"], refusal = correlate(Headers(scope=scope).get(HEADER), self._new_id)
         answer = _Answer(send, scope["correlation_id"])
         began = time.perf_counter()
-        if given is not None and not acceptable:
-            error = FieldProblem("X-Correlation-Id", "must be 1 to 128 visible ASCII characters")
-            await respond(invalid(error))(scope, receive, answer)
+        if refusal is not None:
+            await respond(refusal)(scope, receive, answer)
         else:
             await self._guarded(scope, receive, answer)
-        if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("a request was answered", extra=_log_fields(scope, answer, time.perf_counter() - began))
+        report(self._timings, scope["correlation_id"], scope["method"], route_of(scope), answer.status, began)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001  anything that a route did not handle
-            refusal = refusal_for(error)
-            if refusal.status_code == 500:
-                _log.error("a request failed", extra={"correlation_id": scope["correlation_id"]}, exc_info=error)
+            refusal = logged_refusal(error, scope["correlation_id"])
             if not answer.started:
                 await respond(refusal)(scope, receive, answer)
+
+
+def correlate(given: str | None, new_id: Callable[[], UUID]) -> tuple[str, Refusal | None]:
+    """The correlation id of a request: the given one, or a new one. If the given one is not acceptable, also the
+    refusal to respond with."""
+    if given is None:
+        return str(new_id()), None
+    if _ACCEPTABLE.fullmatch(given):
+        return given, None
+    error = FieldProblem("X-Correlation-Id", "must be 1 to 128 visible ASCII characters")
+    return str(new_id()), invalid(error)
+
+
+def logged_refusal(error: Exception, correlation_id: str) -> Refusal:
+    """The refusal for an exception, which is logged if it is a bug."""
+    refusal = refusal_for(error)
+    if refusal.status_code == 500:
+        _log.error("a request failed", extra={"correlation_id": correlation_id}, exc_info=error)
+    return refusal
+
+
+def report(timings: Timings, correlation_id: str, method: str, route: str, status: int, began: float) -> None:
+    """Count a request and write it to the debug log: with its route, but never its path and query, which may contain
+    secrets. `began` is a time of `time.perf_counter`."""
+    seconds = time.perf_counter() - began
+    timings.request(method, route, status, seconds)
+    if _log.isEnabledFor(logging.DEBUG):
+        fields = {"method": method, "route": route, "status": status, "milliseconds": round(seconds * 1_000, 3)}
+        _log.debug("a request was answered", extra={"correlation_id": correlation_id, "fields": fields})
 
 
 def correlation_id(request: Request) -> str:
     """The correlation id of the request. The events that the request sends keep it through every retry."""
     return str(request.scope["correlation_id"])
-
-
-def trace_of(request: Request) -> str | None:
-    """The trace context of this request. Malformed headers are ignored, as the W3C specification requires."""
-    given = request.headers.get("traceparent")
-    return None if given is None else incoming(given, request.headers.get("tracestate"))
 
 
 class _Answer:
@@ -90,22 +109,25 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.started = True
             self.status = message["status"]
-            own = (HEADER.encode(), self._correlation_id.encode())
-            given = list(message.get("headers", ()))
-            names = {name for name, _ in given}
-            message["headers"] = [*given, own, *(one for one in _DEFAULT_HEADERS if one[0] not in names)]
+            message["headers"] = with_own_headers(message.get("headers", ()), self._correlation_id)
         await self._send(message)
 
 
-def _log_fields(scope: Scope, answer: _Answer, seconds: float) -> dict[str, object]:
-    """The fields for the debug log: the route of a request, but never its path and query, which may contain secrets."""
-    fields = {
-        "method": scope["method"],
-        "route": getattr(scope.get("route"), "path", None),
-        "status": answer.status,
-        "milliseconds": round(seconds * 1_000, 3),
-    }
-    return {"correlation_id": scope["correlation_id"], "fields": fields}
+ROUTE = "doorstep.route"
+"""The key under which our own routes leave their path in the scope."""
+
+
+def route_of(scope: Scope) -> str:
+    """The path of the route that handled a request, with its parameters in braces; empty if no route was reached. The
+    routes of a program are FastAPI's, which leave themselves in the scope."""
+    return str(scope.get(ROUTE) or getattr(scope.get("route"), "path", ""))
+
+
+def with_own_headers(given: Iterable[tuple[bytes, bytes]], correlation_id: str) -> list[tuple[bytes, bytes]]:
+    """The headers of a response, with those that every response has."""
+    headers = [*given, (_RAW_HEADER, correlation_id.encode())]
+    names = {name for name, _ in headers}
+    return headers + [one for one in _DEFAULT_HEADERS if one[0] not in names]
 
 
 Authenticate = Callable[[str], Awaitable[ApiKey | None]]
@@ -119,41 +141,58 @@ from."""
 _BURST_SECONDS = 2.0
 """The size of a burst: after a pause, a client may send as many requests at once as the rate allows in this time."""
 _BUCKETS_MAX = 10_000
+_KEY = "api_key"
+"""The key under which the scope of a request contains the API key."""
 
 
 class Authentication:
-    """Rejects every request to /v1 that has no valid key, so that strangers do not even learn which paths exist.
+    """Finds the API key of a request.
 
     `failures` limits the rate of requests without a valid key, per client address. It does not affect requests with a
     valid key from the same address, which may come from other clients behind the same proxy.
     """
 
-    def __init__(self, app: ASGIApp, authenticate: Authenticate, requests: Throttle, failures: Throttle) -> None:
-        self._app = app
+    def __init__(self, authenticate: Authenticate, requests: Throttle, failures: Throttle) -> None:
         self._authenticate = authenticate
         self._requests = requests
         self._failures = failures
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+    async def require_key(self, scope: Scope) -> ApiKey:
+        """The valid key of a request; raises an UNAUTHENTICATED refusal if it has none. Counts the request once."""
+        if _KEY not in scope:
             key = await self._identify(Headers(scope=scope))
             if key is None:
                 self._failures.check(client_of(scope))
-                refusal = Refusal(Problem.UNAUTHENTICATED, headers={"WWW-Authenticate": "Bearer"})
-                await respond(refusal)(scope, receive, send)
-                return
+                raise Refusal(Problem.UNAUTHENTICATED, headers={"WWW-Authenticate": "Bearer"})
             self._requests.check(key.key_id)
-            scope["api_key"] = key
-        await self._app(scope, receive, send)
+            scope[_KEY] = key
+        return cast(ApiKey, scope[_KEY])
 
     async def _identify(self, headers: Headers) -> ApiKey | None:
         given = headers.get("x-api-key") or _bearer(headers.get("authorization", ""))
         return await self._authenticate(given) if _POSSIBLE_KEY.fullmatch(given) else None
 
 
+class KeyRequired:
+    """Rejects every request to /v1 that has no valid key, so that strangers do not even learn which paths exist."""
+
+    def __init__(self, app: ASGIApp, authentication: Authentication) -> None:
+        self._app = app
+        self._authentication = authentication
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+            try:
+                await self._authentication.require_key(scope)
+            except Refusal as refusal:
+                await respond(refusal)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
 def api_key(request: Request) -> ApiKey:
     """The key of this request. Only for routes under /v1."""
-    return cast(ApiKey, request.scope["api_key"])
+    return cast(ApiKey, request.scope[_KEY])
 
 
 def client_of(scope: Scope) -> str:
@@ -209,11 +248,12 @@ class Methods:
     `DELETE /v1/dead-letters/bulk-retry` as the deletion of a dead letter with a malformed id.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, methods: PathMethods) -> None:
         self._app = app
+        self._methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        methods = methods_of(scope["path"]) if scope["type"] == "http" else ()
+        methods = self._methods.of(scope["path"]) if scope["type"] == "http" else ()
         if methods and scope["method"] not in methods:
             allowed = ", ".join(methods)
             refusal = Refusal(Problem.METHOD_NOT_ALLOWED, f"this path allows {allowed}", headers={"Allow": allowed})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import UnionType
 from typing import Any, get_args
 from uuid import UUID
@@ -10,12 +10,14 @@ from uuid import UUID
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
 
-from doorstep.api.access import ROUTES, Access
+from doorstep.api.access import Access
 from doorstep.api.examples import add_examples
-from doorstep.api.problems import MEDIA_TYPE, UNKNOWN, Problem
+from doorstep.api.problems import MEDIA_TYPE, Problem
 from doorstep.api.routing import Operation
 from doorstep.model.org import Role, roles_with
+from doorstep.schemas.wording import UNKNOWN
 
 Json = dict[str, Any]
 
@@ -29,15 +31,26 @@ Send your key in the header `X-API-Key` (or `Authorization: Bearer`). Times are 
 Items of another organization return the same 404 as items that do not exist."""
 
 
-def document(application: FastAPI) -> Json:
-    """The OpenAPI document. It is built once, then cached."""
+def document(application: FastAPI, routes: Iterable[Operation], program: Sequence[BaseRoute] = ()) -> Json:
+    """The OpenAPI document, with the routes of the program. It is built once, then cached."""
     if application.openapi_schema is None:
-        described = get_openapi(title=application.title, version=application.version, description=ABOUT, routes=[])
-        application.openapi_schema = _complete(described, application.state.operations)
+        named: Json = {"title": application.title, "version": application.version}
+        described = _complete(get_openapi(**named, description=ABOUT, routes=[]), routes)
+        if program:
+            _add_program(described, get_openapi(**named, routes=program))
+        application.openapi_schema = described
     return application.openapi_schema
 
 
-def _complete(described: Json, routes: list[Operation]) -> Json:
+def _add_program(described: Json, own: Json) -> None:
+    """Add the routes of the program. A route of the same path and method replaces Doorstep's."""
+    for path, methods in own["paths"].items():
+        described["paths"].setdefault(path, {}).update(methods)
+    schemas = described["components"]["schemas"]
+    described["components"]["schemas"] = own.get("components", {}).get("schemas", {}) | schemas
+
+
+def _complete(described: Json, routes: Iterable[Operation]) -> Json:
     schemas: Json = {}
     for route in sorted(routes, key=lambda route: _ORDER.index(route.method)):
         described["paths"].setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
@@ -46,16 +59,17 @@ def _complete(described: Json, routes: list[Operation]) -> Json:
         "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         "bearer": {"type": "http", "scheme": "bearer"},
     }
+    access = {route.line: route.access for route in routes}
     for line, operation in operations(described):
-        _secure(operation, ROUTES.get(line))
-        _add_errors(operation, _problems(line, operation))
+        _secure(operation, access[line])
+        _add_errors(operation, _problems(line, operation, access[line]))
     described["paths"] = dict(sorted(described["paths"].items()))
     add_examples(described)
     return described
 
 
 def operations(described: Json) -> Iterator[tuple[str, Json]]:
-    """Each operation with its key in ROUTES: `GET /v1/events`."""
+    """Each operation with its method and path: `GET /v1/events`."""
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             yield f"{method.upper()} {path}", operation
@@ -144,10 +158,15 @@ def _in_query(query: type[msgspec.Struct] | None) -> list[Json]:
     if query is None:
         return []
     properties = msgspec.json.schema(query)["$defs"][query.__name__]["properties"]
-    return [
-        {"name": name, "in": "query", "required": False, "schema": _tidy(_without_null(schema))}
-        for name, schema in properties.items()
-    ]
+    required = msgspec.json.schema(query)["$defs"][query.__name__].get("required", ())
+    return [_parameter(name, _tidy(_without_null(schema)), name in required) for name, schema in properties.items()]
+
+
+def _parameter(name: str, schema: Json, required: bool) -> Json:
+    described: Json = {"name": name, "in": "query", "required": required, "schema": schema}
+    if schema.get("type") == "object":  # written as name[key]=value
+        described |= {"style": "deepObject", "explode": True, "description": schema.pop("description", "")}
+    return described
 
 
 def _without_null(schema: Json) -> Json:
@@ -171,9 +190,8 @@ def _secure(operation: Json, access: Access | None) -> None:
         operation["x-default-organization-only"] = True
 
 
-def _problems(line: str, operation: Json) -> Iterator[Problem]:
+def _problems(line: str, operation: Json, access: Access | None) -> Iterator[Problem]:
     """The errors that this route can respond with."""
-    access = ROUTES.get(line)
     if "requestBody" in operation:
         yield from (Problem.INVALID_JSON, Problem.TOO_LARGE)
     yield Problem.INVALID_INPUT

@@ -18,12 +18,15 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.api.access import ROUTES, check
-from doorstep.api.codec import OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX, answer, body_of, query_of
-from doorstep.api.middleware import api_key
-from doorstep.api.problems import REQUIRED, UNKNOWN, Problem, Refusal, invalid
+from doorstep.api.access import Access, check
+from doorstep.api.codec import OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX, answer, body_of, check_parameters, query_of
+from doorstep.api.direct import DirectFunction
+from doorstep.api.middleware import ROUTE, api_key
+from doorstep.api.problems import Problem, Refusal, invalid
 from doorstep.app import Doorstep
+from doorstep.model.org import Permission
 from doorstep.schemas.shape import FieldProblem
+from doorstep.schemas.wording import REQUIRED
 
 R = TypeVar("R", bound=Callable[..., Awaitable[Any]])
 PlainRoute = Callable[[Request], Awaitable[Response]]
@@ -40,8 +43,17 @@ class ApiRequest:
         self.key = api_key(http)
         self.org_id = self.key.org_id
         self.actor = self.key.prefix
-        """The caller's name in the audit log."""
+        """The caller's id in the audit log: the visible prefix of its key."""
+        self.user_id = self.key.user_id
+        """The user to whose events the key is restricted; None if it is not restricted."""
         self.http = http
+        self._names: dict[str, str] = {}
+
+    async def who(self, actor: str) -> dict[str, str]:
+        """An actor in a response: the name of its key, and its id. Each actor is looked up once per request."""
+        if actor not in self._names:
+            self._names |= {actor: actor} | await self.reader.key_names(self.org_id, [actor])
+        return {"actor": self._names[actor], "actor_id": actor}
 
 
 def doorstep_of(request: Request) -> Doorstep:
@@ -59,6 +71,8 @@ class Operation(NamedTuple):
     status: int
     answer: Any
     """A shape, a union of shapes, or None for no content."""
+    access: Access | None
+    """None for a public route, which needs no key."""
     body: Any = None
     body_required: bool = True
     query: type[msgspec.Struct] | None = None
@@ -70,58 +84,78 @@ class Operation(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The key of the route in ROUTES."""
+        """The method and the path, as in the OpenAPI document."""
         return f"{self.method} {self.path}"
 
 
 class Routes:
-    """A group of routes. Public routes need no key."""
+    """A group of routes. Each states the permission that it needs; None makes it public."""
 
-    def __init__(self, prefix: str, *tags: str, is_open: bool = False) -> None:
+    def __init__(self, prefix: str, *tags: str) -> None:
         self._prefix = prefix
         self._tags = tags
-        self._is_open = is_open
         self._routes: list[tuple[Operation, PlainRoute]] = []
+        self.direct_routes: list[tuple[Operation, Access, DirectFunction]] = []
+        """The routes that are served without the framework."""
 
-    def get(self, path: str = "", **options: Any) -> Callable[[R], R]:
-        return partial(self._declare, "GET", path, **options)
+    def get(self, path: str, permission: Permission | None, **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "GET", path, permission, **options)
 
-    def post(self, path: str = "", **options: Any) -> Callable[[R], R]:
-        return partial(self._declare, "POST", path, **options)
+    def post(self, path: str, permission: Permission | None, **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "POST", path, permission, **options)
 
-    def put(self, path: str = "", **options: Any) -> Callable[[R], R]:
-        return partial(self._declare, "PUT", path, **options)
+    def put(self, path: str, permission: Permission | None, **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "PUT", path, permission, **options)
 
-    def patch(self, path: str = "", **options: Any) -> Callable[[R], R]:
-        return partial(self._declare, "PATCH", path, **options)
+    def patch(self, path: str, permission: Permission | None, **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "PATCH", path, permission, **options)
 
-    def delete(self, path: str = "", **options: Any) -> Callable[[R], R]:
-        return partial(self._declare, "DELETE", path, status=204, **options)
+    def delete(self, path: str, permission: Permission | None, **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "DELETE", path, permission, status=204, **options)
 
-    def plain(self, method: str, path: str, answers: Any, status: int = 200, **more: Any) -> Callable[[R], R]:
+    def plain(
+        self, method: str, path: str, access: Access, answers: Any, status: int = 200, **more: Any
+    ) -> Callable[[R], R]:
         """Declare a frequently used route. Its function parses the request and encodes the response itself, because
         parsing by signature would take a third of the route's time. `more` contains the other fields of the
         Operation."""
 
         def declare(function: R) -> R:
             name, about = function.__name__, _about(function)
-            operation = Operation(method, path, name, about, self._tags, status, answers, **more)
+            operation = Operation(method, path, name, about, self._tags, status, answers, access, **more)
             self._routes.append((operation, lambda http: function(ApiRequest(http))))
             return function
 
         return declare
 
+    def direct(
+        self, method: str, path: str, access: Access, answers: Any, status: int = 200, **more: Any
+    ) -> Callable[[DirectFunction], DirectFunction]:
+        """Declare a route that is served without the framework; see direct.py."""
+
+        def declare(function: DirectFunction) -> DirectFunction:
+            name, about = function.__name__, _about(function)
+            operation = Operation(method, path, name, about, self._tags, status, answers, access, **more)
+            self.direct_routes.append((operation, access, function))
+            return function
+
+        return declare
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [operation for operation, _, _ in self.direct_routes] + [operation for operation, _ in self._routes]
+
     def add(self, application: FastAPI) -> None:
         """Add the group to an application."""
         for operation, route in self._routes:
-            entered = route if self._is_open else _guarded(operation, route)
+            entered = _guarded(operation, operation.access, route)
             application.add_route(operation.path, entered, methods=[operation.method], include_in_schema=False)
-            application.state.operations.append(operation)
 
     def _declare(
         self,
         method: str,
         path: str,
+        permission: Permission | None,
         function: R,
         *,
         status: int = 200,
@@ -129,9 +163,10 @@ class Routes:
         payload: bool = False,
         answers: Any = None,
         more: dict[int, Any] | None = None,
+        **access: bool,
     ) -> R:
         """With `payload`, the body may be as large as an event. `answers` is the shape of the response, if the function
-        returns a Response."""
+        returns a Response. `access` contains the other fields of Access."""
         signature = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)
         body = hints.get("body")
@@ -143,6 +178,7 @@ class Routes:
             tags=(*self._tags, *tags),
             status=status,
             answer=None if status == 204 else answers or hints["return"],
+            access=None if permission is None else Access(permission, **access),
             body=body,
             body_required=body is not None and signature.parameters["body"].default is inspect.Parameter.empty,
             query=hints.get("query"),
@@ -200,30 +236,23 @@ def id_of(text: str) -> UUID:
         raise Refusal(Problem.NOT_FOUND) from None
 
 
-def _guarded(operation: Operation, route: PlainRoute) -> PlainRoute:
-    """Wrap a route so that it checks the permission and rejects unknown query parameters."""
-    line = operation.line
-    assert line in ROUTES, f"{line} is not in ROUTES; add it to api/access.py with its permission"
-    access = ROUTES[line]
+def _guarded(operation: Operation, access: Access | None, route: PlainRoute) -> PlainRoute:
+    """Wrap a route so that it leaves its path for the metrics. Unless it is public, it also checks the permission and
+    rejects unknown query parameters."""
     known = frozenset(() if operation.query is None else operation.query.__struct_fields__)
 
     async def guarded(request: Request) -> Response:
-        check(api_key(request), access)
-        check_query(request, known)
+        request.scope[ROUTE] = operation.path
+        if access is not None:
+            check(api_key(request), access)
+            check_query(request, known)
         return await route(request)
 
     return guarded
 
 
 def check_query(request: Request, known: frozenset[str]) -> None:
-    """Reject unknown and repeated parameters, because ignoring a misspelt filter would silently widen the result."""
+    """Reject unknown and repeated parameters."""
     given = request.query_params
-    if not given:
-        return
-    seen: set[str] = set()
-    for name, _ in given.multi_items():
-        if name not in known:
-            raise invalid(FieldProblem(name, UNKNOWN))
-        if name in seen:
-            raise invalid(FieldProblem(name, "must be given once"))
-        seen.add(name)
+    if given:
+        check_parameters(given, known)

@@ -8,19 +8,23 @@ from typing import Any
 from msgspec import structs
 from starlette.responses import Response
 
-from doorstep.api.codec import all_of, position, shape, time, time_or_none, whole
+from doorstep.api.codec import all_of, position, whole
 from doorstep.api.routing import ApiRequest, Routes
 from doorstep.app import Doorstep
 from doorstep.clock import SECOND
 from doorstep.model.endpoint import Slo as Target
+from doorstep.model.org import Permission
 from doorstep.model.rollup import TTD_SECONDS, Figures
 from doorstep.operations import reader
 from doorstep.operations import stats as reporting
+from doorstep.operations.shapes import shape, time, time_or_none
 from doorstep.policy.reports import (
     WINDOWS,
     failed_rate,
     failed_rates,
     levels,
+    response_time,
+    response_times,
     success_rate,
     success_rates,
     time_to_delivery,
@@ -35,7 +39,7 @@ from doorstep.telemetry import prometheus
 routes = Routes("/v1")
 
 
-@routes.get("/stats", tags=["stats"])
+@routes.get("/stats", Permission.LOOK, not_found=True, tags=["stats"])
 async def read_stats(query: schemas.StatsQuery, request: ApiRequest) -> schemas.Stats:
     """Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, the response also
     contains a report on that time range or that endpoint. The default range for an endpoint is 24 hours."""
@@ -43,34 +47,44 @@ async def read_stats(query: schemas.StatsQuery, request: ApiRequest) -> schemas.
     return _stats_shown(stats, report)
 
 
-@routes.get("/stats/endpoints", tags=["stats"])
+@routes.get("/stats/endpoints", Permission.LOOK, tags=["stats"])
 async def list_health(query: schemas.HealthQuery, request: ApiRequest) -> schemas.EndpointHealthPage:
-    """The health of each endpoint: success rate, time to delivery, backlog, circuit."""
-    page = await request.components.reporter.health(request.org_id, WINDOWS[query.range], query.cursor, query.limit)
-    return schemas.EndpointHealthPage(all_of(health_shown, page.items), pagination=position(page, query.limit))
+    """The health of each endpoint: success rate, response time, time to delivery, backlog, circuit. With `sort`, the
+    order is that of the moment: an endpoint whose figures change between two pages may be listed twice or not at
+    all."""
+    reporter, window = request.components.reporter, WINDOWS[query.range]
+    if query.sort is None:
+        page, complete = await request.reader.endpoints(request.org_id, None, query.cursor, query.limit), True
+    else:
+        order = reporting.Order(query.sort, descending=query.order == "desc")
+        endpoints, complete = await reporter.sortable(request.org_id)
+        page = await reporter.sorted_page(request.org_id, window, endpoints, order, query.cursor, query.limit)
+    healths = all_of(health_shown, await reporter.health_of(request.org_id, window, page.items))
+    at = schemas.SortedPagination(query.limit, page.next, page.next is not None, complete)
+    return schemas.EndpointHealthPage(healths, pagination=at)
 
 
-@routes.get("/slo", tags=["stats"])
+@routes.get("/slo", Permission.LOOK, tags=["stats"])
 async def list_slo(query: ListQuery, request: ApiRequest) -> schemas.EndpointSloPage:
     """Each endpoint compared with its target over 30 days, with its remaining error budget and burn rate."""
     page = await request.components.reporter.slo(request.org_id, query.cursor, query.limit)
     return schemas.EndpointSloPage(all_of(_service_level_shown, page.items), pagination=position(page, query.limit))
 
 
-@routes.get("/slo/default", tags=["stats"])
+@routes.get("/slo/default", Permission.LOOK, tags=["stats"])
 async def read_default_slo(request: ApiRequest) -> Slo:
     """The default target. It applies to endpoints without a target of their own."""
     return shape(Slo, await request.components.reporter.default_slo(request.org_id))
 
 
-@routes.put("/slo/default", tags=["stats"])
+@routes.put("/slo/default", Permission.ACT, tags=["stats"])
 async def change_default_slo(body: SloIn, request: ApiRequest) -> Slo:
     """Set the default target. It applies to endpoints without a target of their own."""
     reporter = request.components.reporter
     return shape(Slo, await reporter.set_default_slo(request.org_id, Target(**structs.asdict(body)), request.actor))
 
 
-@routes.get("/workers", tags=["workers"])
+@routes.get("/workers", Permission.LOOK, default_org=True, tags=["workers"])
 async def list_workers(request: ApiRequest) -> schemas.WorkerPage:
     """The worker processes of the installation: live ones, and those lost within the last day."""
     now = request.doorstep.clock.now()
@@ -95,6 +109,7 @@ def _stats_shown(stats: reader.Stats, report: schemas.Report | None) -> schemas.
         deliveries=schemas.DeliveryStats(*(counts[name].value for name in schemas.DeliveryStats.__struct_fields__)),
         events=schemas.EventStats(*(counts[name].value for name in schemas.EventStats.__struct_fields__)),
         floors=tuple(name for name, count in counts.items() if not count.exact),
+        circuits_open=stats.circuits_open,
         oldest_due_at=time_or_none(stats.oldest_due_at),
         report=report,
     )
@@ -112,6 +127,7 @@ def health_shown(health: reporting.Health) -> schemas.EndpointHealth:
         attempts=schemas.AttemptSum(recent.succeeded, recent.retried, recent.died),
         success_rate=success_rate(recent),
         time_to_delivery=_times_shown(recent),
+        response_time=_responses_shown(recent),
         queue_depth=health.now.now_open,
         dead_letters=health.now.now_dead,
         waiting_since=time_or_none(health.waiting_since),
@@ -157,6 +173,7 @@ def _summary_shown(figures: Figures, whole_org: bool) -> schemas.Summary:
         time_to_delivery_buckets=tuple(
             schemas.TimeBucket(bound, n) for bound, n in zip((*map(float, TTD_SECONDS), None), figures.ttd, strict=True)
         ),
+        response_time=_responses_shown(figures),
         blocked_addresses=figures.blocked,
         late_settles=figures.late,
     )
@@ -166,6 +183,12 @@ def _times_shown(figures: Figures) -> schemas.TimeSum:
     count = sum(figures.ttd)
     p50, p95, p99 = (time_to_delivery(figures, rank) for rank in (0.5, 0.95, 0.99))
     return schemas.TimeSum(p50, p95, p99, figures.ttd_ms / count / 1_000 if count else None)
+
+
+def _responses_shown(figures: Figures) -> schemas.TimeSum:
+    count = sum(figures.response)
+    p50, p95, p99 = (response_time(figures, rank) for rank in (0.5, 0.95, 0.99))
+    return schemas.TimeSum(p50, p95, p99, figures.response_us / count / SECOND if count else None)
 
 
 def _series_shown(report: reporting.Report, whole_org: bool) -> schemas.Series:
@@ -184,6 +207,7 @@ def _series_shown(report: reporting.Report, whole_org: bool) -> schemas.Series:
         success_rate=tuple(success_rates(steps)),
         failed_rate=tuple(failed_rates(steps)) if whole_org else None,
         time_to_delivery=schemas.TimeSeries(*map(tuple, times_to_delivery(steps, (0.5, 0.95, 0.99)))),
+        response_time=schemas.TimeSeries(*map(tuple, response_times(steps, (0.5, 0.95, 0.99)))),
         queue_depth=_level(report, "now_open"),
         dead_letters=_level(report, "now_dead"),
     )
@@ -195,7 +219,7 @@ def _level(report: reporting.Report, name: str) -> tuple[int, ...]:
 
 # -- health and metrics ------------------------------------------------------------------------------------------
 
-health_routes = Routes("", "health", is_open=True)
+health_routes = Routes("", "health")
 """The public routes for monitoring. They reveal only the health and the metrics. Monitors also use HEAD."""
 _TEXT: dict[str, Any] = {
     "description": "Metrics",
@@ -208,24 +232,25 @@ _TEXT: dict[str, Any] = {
 }
 
 
-@health_routes.get("/healthz")
+@health_routes.get("/healthz", None)
 async def live() -> Health:
     """Liveness: the process responds. The store is not checked, because restarting this process would not repair the
     store."""
     return Health("ok")
 
 
-@health_routes.get("/readyz")
+@health_routes.get("/readyz", None)
 async def ready(doorstep: Doorstep) -> Health:
     """Readiness: this process and its store respond. If the store does not, the response is a 503."""
     await doorstep.components.check_store()
     return Health("ok")
 
 
-@health_routes.get("/metrics", more={200: _TEXT})
+@health_routes.get("/metrics", None, more={200: _TEXT})
 async def read_metrics(doorstep: Doorstep) -> Response:
     """Counters, gauges and histograms of the whole installation in the Prometheus text format. They are read from
     the store at most once per second. While the store does not respond, the last values are returned."""
     seen = await doorstep.components.sampler.snapshot()
-    text = prometheus.text(seen, doorstep.components.load(), doorstep.clock.now())
+    timings = doorstep.telemetry.timings
+    text = prometheus.text(seen, doorstep.components.load(), doorstep.clock.now(), timings)
     return Response(text, media_type=prometheus.CONTENT_TYPE)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, NamedTuple
+from uuid import UUID
 
 import typer
 
-from doorstep.cli.commands import Paging, Session, remote
-from doorstep.cli.options import Future, OfEndpoint, Reason, Yes, complete_endpoint, option
+from doorstep.cli.commands import Paging, Session, none_of, remote
+from doorstep.cli.options import Future, OfEndpoint, Reason, Since, Until, Yes, complete_endpoint, flag, option
 from doorstep.cli.output import columns, duration
 from doorstep.schemas.accounts import RoleName
 from doorstep.schemas.alerts import AlertState, ChannelKindName, RuleName
@@ -25,9 +26,10 @@ channels = typer.Typer()
 # -- keys, organizations, audit log and console ------------------------------------------------------------
 
 _SHOWN_ONCE = "The key is shown only once."
-_KEYS = columns("key_id name role prefix", spare="created_at expires_at revoked_at")
+_KEYS = columns("key_id name role prefix", spare="user_id created_at expires_at revoked_at")
 _ORGS = columns("org_id name created_at")
-_AUDIT = columns("at actor action result", spare="reason subjects")
+_AUDIT = columns("at actor action result", spare="reason subjects actor_id")
+OrgId = Annotated[UUID, typer.Argument(metavar="ORG_ID", help="An id; `orgs list` shows it.")]
 
 
 @remote(keys, "list")
@@ -40,14 +42,15 @@ def list_keys(session: Session, paging: Paging) -> None:
 def create_key(
     session: Session,
     name: Annotated[str, typer.Argument(help="What it is for.")],
-    role: Annotated[RoleName, typer.Option("--role", help="What it may do.")],
+    role: Annotated[RoleName, flag("--role", "What it may do.")],
     expires: Annotated[datetime | None, option("--expires", "TIME", "When the key stops working.", Future)] = None,
+    user: Annotated[str | None, option("--user", "USER_ID", "Restrict it to the events of this user.")] = None,
 ) -> None:
     """Create a key.
 
     Example: `doorstep keys create billing --role publisher`
     """
-    session.output.answer(session.client.keys.create(name, role, expires_at=expires))
+    session.output.answer(session.client.keys.create(name, role, expires_at=expires, user_id=user))
     session.output.note(_SHOWN_ONCE)
 
 
@@ -69,6 +72,26 @@ def list_orgs(session: Session, paging: Paging) -> None:
     session.show_page(paging.fetch(session.client.orgs.page), "orgs", _ORGS, "There are no organizations.")
 
 
+@remote(orgs, "rename")
+def rename_org(session: Session, org_id: OrgId, name: Annotated[str, typer.Argument(help="The new name.")]) -> None:
+    """Rename an organization."""
+    renamed = session.client.orgs.rename(org_id, name)
+    session.output.line(renamed, f"{renamed.org_id}  {renamed.name}")
+
+
+@remote(orgs, "delete")
+def delete_org(
+    session: Session,
+    org_id: OrgId,
+    force: Annotated[bool, flag("--force", "Even with open deliveries, which become dead letters.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete an organization. Its keys stop working, and nobody can reach its data any more."""
+    session.output.confirm(f"Delete organization {org_id} with all its keys, endpoints and events?", yes)
+    session.client.orgs.delete(org_id, force=force)
+    session.output.line({"org_id": org_id, "deleted": True}, f"{org_id}  deleted")
+
+
 @remote(orgs, "create")
 def create_org(session: Session, name: Annotated[str, typer.Argument(help="The organization's name.")]) -> None:
     """Create an organization with its first admin key."""
@@ -84,18 +107,26 @@ def create_org(session: Session, name: Annotated[str, typer.Argument(help="The o
 def audit(
     session: Session,
     paging: Paging,
-    actor: Annotated[str | None, typer.Option("--actor", help="Only actions of this actor.")] = None,
-    action: Annotated[str | None, typer.Option("--action", help="Only this action.")] = None,
+    actor: Annotated[
+        str | None, flag("--actor", "Only actions of this actor: the name of a key or service, or a key's prefix.")
+    ] = None,
+    action: Annotated[str | None, flag("--action", "Only this action.")] = None,
+    since: Since = None,
+    until: Until = None,
 ) -> None:
-    """Show the audit log: who did what, when, to which objects, with what result; newest first."""
-    page = paging.fetch(session.client.audit.page, actor=actor, action=action)
-    session.show_page(page, "audit", _AUDIT, "The audit log is empty.")
+    """Show the audit log: who did what, when, to which objects, with what result; newest first.
+
+    Example: `doorstep audit --actor lena --since 1d`
+    """
+    filters = {"actor": actor, "action": action, "since": since, "until": until}
+    page = paging.fetch(session.client.audit.page, **filters)
+    session.show_page(page, "audit", _AUDIT, none_of("actions", paging, "The audit log is empty.", **filters))
 
 
 @remote(commands)
 def console(
     session: Session,
-    open_it: Annotated[bool, typer.Option("--open", help="Also open it in this machine's browser.")] = False,
+    open_it: Annotated[bool, flag("--open", "Also open it in this machine's browser.")] = False,
 ) -> None:
     """Print a link that signs you in to the console with your key; it works once, within 30 minutes."""
     link = session.client.sign_in_links.create()
@@ -107,7 +138,7 @@ def console(
 
 # -- alerts ------------------------------------------------------------------------------------------------
 
-OfRule = Annotated[RuleName | None, typer.Option("--rule", help="Only this rule.")]
+OfRule = Annotated[RuleName | None, flag("--rule", "Only this rule.")]
 AlertId = Annotated[str, typer.Argument(help="The alert's id.")]
 
 _ALERTS = columns(
@@ -123,7 +154,7 @@ _ALERTS = columns(
 def list_alerts(
     session: Session,
     paging: Paging,
-    state: Annotated[AlertState | None, typer.Option("--state", help="Only alerts in this state.")] = None,
+    state: Annotated[AlertState | None, flag("--state", "Only alerts in this state.")] = None,
     rule: OfRule = None,
     endpoint: OfEndpoint = None,
 ) -> None:
@@ -131,9 +162,9 @@ def list_alerts(
 
     Example: `doorstep alerts list --state open`
     """
-    endpoint_id = session.endpoint_id(endpoint)
-    page = paging.fetch(session.client.alerts.page, state=state, rule=rule, endpoint_id=endpoint_id)
-    session.show_page(page, "alerts", _ALERTS, "There are no alerts.")
+    filters = {"state": state, "rule": rule, "endpoint_id": session.endpoint_id(endpoint)}
+    page = paging.fetch(session.client.alerts.page, **filters)
+    session.show_page(page, "alerts", _ALERTS, none_of("alerts", paging, **filters))
 
 
 @remote(alerts, "show")
@@ -171,9 +202,9 @@ class RuleChange(NamedTuple):
     """The options of a rule change. The fields have the same names as in the API."""
 
     endpoint_id: OfEndpoint = None
-    enabled: Annotated[bool | None, typer.Option("--on/--off", help="Turn the rule on or off.")] = None
+    enabled: Annotated[bool | None, flag("--on/--off", "Turn the rule on or off.")] = None
     threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Raise an alert above this: percent, dead letters or seconds.")
+        float | None, flag("--threshold", "Raise an alert above this: percent, dead letters or seconds.")
     ] = None
     window_seconds: Annotated[float | None, option("--window", "SECONDS", "failure_rate: the period it measures.")] = (
         None
@@ -248,6 +279,7 @@ def end_silence(session: Session, silence_id: Annotated[str, typer.Argument(help
 ChannelId = Annotated[str, typer.Argument(help="The channel's id; `channels list` shows it.")]
 
 _CHANNELS = columns("channel_id name kind target state last_delivered_at failures", spare="last_error")
+_CHANNEL_KINDS = columns("kind available reason")
 
 
 @remote(channels, "list")
@@ -255,6 +287,12 @@ def list_channels(session: Session) -> None:
     """List the channels and their health."""
     empty = "There are no channels, so nobody is notified of alerts."
     session.show_page(session.client.channels.page(), "channels", _CHANNELS, empty)
+
+
+@remote(channels, "kinds")
+def list_channel_kinds(session: Session) -> None:
+    """List the kinds of channels. If one is not available on this server, the reason says why."""
+    session.show_page(session.client.channels.kinds(), "kinds", _CHANNEL_KINDS, "")
 
 
 @remote(channels, "show")
@@ -267,20 +305,19 @@ def show_channel(session: Session, channel_id: ChannelId) -> None:
 def create(
     session: Session,
     name: Annotated[str, typer.Argument(help="The channel's name.")],
-    kind: Annotated[ChannelKindName, typer.Option("--kind", help="The kind of channel.")],
+    kind: Annotated[ChannelKindName, flag("--kind", "The kind of channel.")],
     target: Annotated[str, option("--to", "TARGET", "A URL, or e-mail addresses separated by commas.")],
-    rule: Annotated[list[str] | None, typer.Option("--rule", help="Only alerts of this rule; repeatable.")] = None,
+    rule: Annotated[list[str] | None, flag("--rule", "Only alerts of this rule; repeatable.")] = None,
     endpoint: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--endpoint",
-            help="Only alerts about this endpoint, by id or name; repeatable.",
+            None,
+            "Only alerts about this endpoint, by id or name; repeatable.",
             autocompletion=complete_endpoint,
         ),
     ] = None,
-    no_recoveries: Annotated[
-        bool, typer.Option("--no-recoveries", help="Do not send a message when an alert ends.")
-    ] = False,
+    no_recoveries: Annotated[bool, flag("--no-recoveries", "Do not send a message when an alert ends.")] = False,
 ) -> None:
     """Create a channel. The signing secret of a webhook is shown only once.
 

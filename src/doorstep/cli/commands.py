@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ import typer
 
 from doorstep.cli.options import Cursor, Json, Key, Limit, Url, collect, expand, settings_from
 from doorstep.cli.output import Column, Output, say, visible
-from doorstep.config import Settings
+from doorstep.config import Settings, origin
 from doorstep.errors import ConfigError, Conflict, DoorstepError, InvalidInput, NotFound, StoreUnavailable
 from doorstep.telemetry.redaction import safe_message, traceback_of
 
@@ -97,12 +98,25 @@ def _code_of(error: DoorstepError) -> ExitCode:
     return next((code for code, types in kinds.items() if isinstance(error, types)), ExitCode.FAILED)
 
 
+def none_of(what: str, paging: Paging, otherwise: str | None = None, /, **filters: object) -> str:
+    """The text for an empty list. An empty page of a longer list, or a filter, says nothing about the other items."""
+    if paging.cursor is not None:
+        return f"No more {what}."
+    filtered = any(value is not None for value in filters.values())
+    return f"No {what} for this filter." if filtered else f"There are no {what}." if otherwise is None else otherwise
+
+
 def _discard_output() -> None:
     """Discard further output after its reader has exited (`| head`). Otherwise Python would fail to flush it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # -- declaring commands ------------------------------------------------------------------------------------
+
+
+_SHORT_ID = re.compile(r"[0-9a-fA-F]{8}")
+_KINDS = {"event_id": "event", "batch_id": "event", "delivery_id": "delivery"}
+"""What the arguments with these names identify."""
 
 
 class Session(NamedTuple):
@@ -121,6 +135,18 @@ class Session(NamedTuple):
         if id_or_name is None or _is_id(id_or_name):
             return id_or_name
         return str(self.endpoint(id_or_name).endpoint_id)
+
+    def whole_id(self, name: str, value: Any) -> Any:
+        """The whole id if this argument is a short one, as the console shows them; other arguments stay as they are."""
+        kind = _KINDS.get(name)
+        if kind is None or not isinstance(value, str) or not _SHORT_ID.fullmatch(value):
+            return value
+        found = [str(one.item_id) for one in self.client.find(value).items if one.kind == kind]
+        if not found:
+            raise NotFound(f"no {kind} has an id that ends with {value}; give the whole id or its last eight digits")
+        if len(found) > 1:
+            raise ConfigError(f"{len(found)} ids end with {value}; give the whole id, one of {', '.join(found)}")
+        return found[0]
 
     def show_page(self, page: Page[Any], name: str, columns: Sequence[Column], empty: str) -> None:
         """Print a list as a table, or as the JSON of the API, with the list under `name` and its pagination."""
@@ -145,16 +171,29 @@ class _Remote(NamedTuple):
     as_json: Json = False
 
     def run(self, function: Callable[..., int | None], arguments: dict[str, Any]) -> int | None:
-        from doorstep.client import Unreachable
+        from doorstep.client import Unauthenticated, Unreachable
 
         settings = settings_from(url=self.server, api_key=self.key)
         try:
             with connect(settings) as client:
-                return function(Session(client, Output(as_json=self.as_json), settings.url), **arguments)
+                session = Session(client, Output(as_json=self.as_json), settings.url)
+                return function(session, **{name: session.whole_id(name, value) for name, value in arguments.items()})
+        except Unauthenticated as error:
+            raise error.saying(
+                f"401 {error.title}: {settings.url} does not accept {_key_origin(self.key, settings)}"
+            ) from None
         except Unreachable as error:
             raise Unreachable(
                 f"cannot reach {settings.url}: {error}; start `doorstep serve` there, or give another address with --url"
             ) from None
+
+
+def _key_origin(option: str | None, settings: Settings) -> str:
+    """The key that was sent, by its setting, and what to do about it."""
+    if option is not None:
+        return "the key in --key; give another one"
+    name = "admin_key" if settings.api_key is None else "api_key"
+    return f"the key in {origin(name)}; set DOORSTEP_API_KEY to a valid key of this server, or give one with --key"
 
 
 LocalCommand = Callable[Concatenate[Output, P], int | None]
@@ -211,7 +250,10 @@ def find_endpoint(client: Client, id_or_name: str) -> Endpoint:
     """The endpoint with this id, or the only one with this name."""
     if _is_id(id_or_name):
         return client.endpoints.read(id_or_name)
-    found = [endpoint for endpoint in client.endpoints.each(limit=PAGE_MAX) if endpoint.name == id_or_name]
+    endpoints = list(client.endpoints.each(limit=PAGE_MAX))
+    found = [one for one in endpoints if one.name == id_or_name]
+    if not found and _SHORT_ID.fullmatch(id_or_name):
+        found = [one for one in endpoints if str(one.endpoint_id).endswith(id_or_name.lower())]
     if not found:
         raise NotFound(f"there is no endpoint named {id_or_name!r}; `doorstep endpoints list` shows all of them")
     if len(found) > 1:

@@ -9,12 +9,13 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from rich.text import Text
 
-from doorstep.bootstrap import data_path, key_path, pinned, sealer_for
+from doorstep.bootstrap import check_key, data_path, key_path, pinned, sealer_for
 from doorstep.cli.commands import ExitCode
 from doorstep.cli.options import settings_from
 from doorstep.cli.output import Output, visible
@@ -22,30 +23,29 @@ from doorstep.cli.run import naming_database
 from doorstep.cli.serve import listener
 from doorstep.clock import SECOND
 from doorstep.config import TOML_FILE, Settings, setting_rows
-from doorstep.encryption import UnsealError
-from doorstep.engine.directory import current_routing, unseal_secret
+from doorstep.engine.directory import current_routing
 from doorstep.errors import ConfigError, DoorstepError
 from doorstep.loop_binding import run_until_stopped
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import RejectedMessages
+from doorstep.model.listing import KeyChecks, RejectedMessages
 from doorstep.model.record import Record
 from doorstep.stores.open import sqlite_path, store_from_url
 from doorstep.stores.store import Store
 from doorstep.telemetry.redaction import shown_url
 from doorstep.transports.address_guard import AddressGuard, why_unreachable
 
-OK, PROBLEM = "ok", "problem"
-_STYLES = {OK: "green", PROBLEM: "bold red"}
+OK, PROBLEM, SKIPPED = "ok", "problem", "skipped"
+_STYLES = {OK: "green", PROBLEM: "bold red", SKIPPED: "yellow"}
 _CHECK_WIDTH = 14
 
 
 class Finding(Record, frozen=True, kw_only=True):
     check: str
     verdict: str
-    """`ok` or `problem`."""
+    """`ok`, `problem` or `skipped`."""
     found: str
     remedy: str | None = None
-    """The advice for a problem."""
+    """The advice for a problem, or how to make a check that was skipped."""
 
     @property
     def text(self) -> Text:
@@ -64,6 +64,14 @@ def ok(check: str, found: str) -> Finding:
 
 def problem(check: str, found: str, remedy: str) -> Finding:
     return Finding(check=check, verdict=PROBLEM, found=found, remedy=remedy)
+
+
+def skipped(check: str, found: str) -> Finding:
+    """A check that needs settings of the server, which this shell may not have."""
+    return Finding(check=check, verdict=SKIPPED, found=found, remedy=_WHERE_TO_RUN)
+
+
+_WHERE_TO_RUN = "run `doorstep doctor` on the server's machine, in its folder, as its user and with its environment"
 
 
 def _parts(error: DoorstepError, remedy: str = "") -> tuple[str, str]:
@@ -189,31 +197,32 @@ async def outbox_finding(store: Store) -> Finding:
     )
 
 
-def secret_key_finding(given: Settings, endpoints: Sequence[Endpoint]) -> Finding:
-    """Checks whether the secret key exists and can decrypt the endpoints' secrets."""
-    file = key_path(given)
-    sealed = [endpoint for endpoint in endpoints if endpoint.secrets]
-    if given.secret_key is None and file is not None:
-        if not file.exists() and sealed:
-            found = f"{file} is missing, and endpoints have secrets encrypted with it"
-            return problem("secret key", found, "restore the file")
-        if not file.exists():
-            return ok("secret key", f"{file} does not exist yet; the first start creates it")
-        if file.stat().st_mode & _READABLE_BY_OTHERS:
-            return problem("secret key", f"{file} can be read by other users", f"chmod 600 {file}")
+async def secret_key_finding(given: Settings, store: Store | None = None) -> Finding:
+    """Checks whether the secret key exists and is the key of the database, if there is a database."""
+    file = None if given.secret_key else key_path(given)
+    known = [] if store is None else await store.find(None, KeyChecks())
+    if file is not None and not file.exists():
+        if known:
+            return problem("secret key", f"{file} is missing, and secrets are encrypted with it", "restore the file")
+        return ok("secret key", f"{file} does not exist yet; the first start creates it")
+    if file is not None and file.stat().st_mode & _READABLE_BY_OTHERS:
+        return problem("secret key", f"{file} can be read by other users", f"chmod 600 {file}")
+    if file is None and given.secret_key is None and not given.embedded:
+        return skipped(
+            "secret key", "DOORSTEP_SECRET_KEY is not set here, so it cannot be compared with the database's"
+        )
     try:
         sealer = sealer_for(given)
-        for endpoint in sealed:
-            unseal_secret(endpoint, sealer, endpoint.secrets[0].sealed)
-    except UnsealError:
-        remedy = "restore the key that was used when they were created (DOORSTEP_SECRET_KEY, or the key file)"
-        return problem("secret key", "it cannot decrypt the endpoints' secrets, which another key encrypted", remedy)
+        if store is not None:
+            await check_key(store, given, sealer)
     except ConfigError as error:
         return problem("secret key", *_parts(error))
-    return ok("secret key", f"it opens the secrets of {len(sealed)} endpoints")
+    return ok(
+        "secret key", "it is the key of the database" if known else "it is valid, and the first start will use it"
+    )
 
 
-async def reachability(endpoint: Endpoint, guard: AddressGuard) -> Finding:
+async def reachability(endpoint: Endpoint, guard: AddressGuard, *, settings_known: bool) -> Finding:
     """Checks whether the address guard allows the endpoint's address, and whether the endpoint accepts connections."""
     if endpoint.url is None:
         return ok("endpoint", f"{endpoint.name}: {endpoint.destination.description}, which needs no connection")
@@ -222,8 +231,11 @@ async def reachability(endpoint: Endpoint, guard: AddressGuard) -> Finding:
     where = re.sub(r"(?<=[^:/])/.*", "/…", shown_url(endpoint.url))
     if why is None:
         return ok("endpoint", f"{endpoint.name}: {where} accepts connections")
+    blocked = "guard" in why or "must" in why
+    if blocked and not settings_known:
+        return skipped("endpoint", f"{endpoint.name}: {where}: {why}; the settings of the server may allow it")
     remedy = "start the receiver, correct the endpoint's URL, or pause the endpoint"
-    if "guard" in why or "must" in why:
+    if blocked:
         remedy = "correct its URL, or allow the range with DOORSTEP_ALLOW_ADDRESSES"
     return problem("endpoint", f"{endpoint.name}: {where}: {why}", remedy)
 
@@ -242,11 +254,15 @@ def check_all(database_url: str | None, output: Output) -> int:
                 output.line(finding, finding.text)
 
     run_until_stopped(command)
-    problems = sum(finding.verdict == PROBLEM for finding in findings)
+    count = Counter(finding.verdict for finding in findings)
+    problems = count[PROBLEM]
     if output.as_json:
         output.json({"healthy": not problems, "checks": findings})
+    if count[SKIPPED]:
+        checks = "1 check was" if count[SKIPPED] == 1 else f"{count[SKIPPED]} checks were"
+        output.note(f"{checks} skipped: this shell may not have the settings of the server.")
     if not problems:
-        output.note("Everything is in order.")
+        output.note("Everything else is in order." if count[SKIPPED] else "Everything is in order.")
         return ExitCode.OK
     output.note(f"{problems} {'problem' if problems == 1 else 'problems'} found.")
     return ExitCode.FAILED
@@ -261,7 +277,10 @@ async def _check(database_url: str | None) -> AsyncIterator[Finding]:
         yield problem("settings", found, f"{remedy}; the other checks need the settings")
         return
     yield settings_finding(settings)
-    yield port(settings.host, settings.port, lambda: _is_doorstep(settings))
+    if _runs_elsewhere(settings):
+        yield skipped("server", f"a Doorstep answers at {settings.url}, but this shell has none of its settings")
+        return
+    yield port(settings.host, settings.port, lambda: _is_doorstep(_local_url(settings)))
     folder = data_path(settings)
     yield disk_space(folder)
     yield disk_speed(folder)
@@ -273,7 +292,7 @@ async def _check_store(settings: Settings, store: Store) -> AsyncIterator[Findin
     path = sqlite_path(settings.database_url)
     if path is not None and not Path(path).exists():
         yield ok("database", f"{shown_url(settings.database_url)} does not exist yet; the first start creates it")
-        yield secret_key_finding(settings, ())
+        yield await secret_key_finding(settings)
         return
     database = await database_finding(settings, store)
     yield database
@@ -281,21 +300,40 @@ async def _check_store(settings: Settings, store: Store) -> AsyncIterator[Findin
         return
     try:
         endpoints = (await current_routing(store)).endpoints
-        yield secret_key_finding(settings, endpoints)
+        yield await secret_key_finding(settings, store)
         yield await clock_finding(store)
         yield await outbox_finding(store)
         guard = AddressGuard(settings.allow_addresses, allow_http=settings.allow_http)
         for endpoint in endpoints:
-            yield await reachability(endpoint, guard)
+            yield await reachability(endpoint, guard, settings_known=_has_server_settings(settings))
     finally:
         await store.close()
 
 
-def _is_doorstep(settings: Settings) -> bool:
+_CLIENT_SETTINGS = {"url", "api_key", "database_url"}
+"""The settings of a shell in which only commands run, not the server."""
+
+
+def _has_server_settings(settings: Settings) -> bool:
+    return bool(settings.model_fields_set - _CLIENT_SETTINGS)
+
+
+def _runs_elsewhere(settings: Settings) -> bool:
+    """Whether there is a server for the commands of this shell, but nothing here belongs to it."""
+    path = sqlite_path(settings.database_url)
+    here = _has_server_settings(settings) or "database_url" in settings.model_fields_set
+    return not here and path is not None and not Path(path).exists() and _is_doorstep(settings.url)
+
+
+def _local_url(settings: Settings) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
+    return f"http://{host}:{settings.port}"
+
+
+def _is_doorstep(url: str) -> bool:
     from doorstep.client import NEVER, Client, ClientError
 
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-    with Client(f"http://{host}:{settings.port}", timeout=_ANSWER_SECONDS, retrying=NEVER) as client:
+    with Client(url, timeout=_ANSWER_SECONDS, retrying=NEVER) as client:
         try:
             return client.health().status == "ok"
         except ClientError:

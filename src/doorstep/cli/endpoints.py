@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import msgspec
 import typer
 
-from doorstep.cli.commands import Paging, Session, remote
+from doorstep.cli.commands import ExitCode, Paging, Session, none_of, remote
 from doorstep.cli.options import (
     DurationSeconds,
     EndpointArgument,
@@ -20,10 +22,12 @@ from doorstep.cli.options import (
     Reason,
     Yes,
     duration_seconds,
+    flag,
     option,
     option_parser,
     policy_or_delays,
     read_payload,
+    read_text,
     share,
     without_none,
 )
@@ -33,7 +37,11 @@ from doorstep.errors import ConfigError
 from doorstep.policy.retry import BUILT_IN
 from doorstep.schemas.endpoints import DESTINATIONS, INPUTS, RESETTABLE, Input, ListedState, Signing
 from doorstep.schemas.events import Status
-from doorstep.schemas.stats import Range
+from doorstep.schemas.stats import HealthSort, Range, SortOrder
+
+if TYPE_CHECKING:
+    from doorstep.client import Client
+    from doorstep.schemas.deliveries import Attempt
 
 endpoints = typer.Typer()
 
@@ -140,11 +148,18 @@ class Fields(_options()):  # type: ignore[misc]
         """The given fields, with their API names. The API replaces a circuit's settings as a whole, so those not given
         come from `current_circuit`."""
         plain = {name: value for name, value in self._asdict().items() if not name.startswith("circuit_")}
-        rules = without_none({"failures_max": self.circuit_failures_max, "open_seconds": self.circuit_open_seconds})
+        named = {name.removeprefix("circuit_"): value for name, value in self._asdict().items() if name not in plain}
+        rules = without_none(named)
         plain["headers"] = dict(self.headers) if self.headers else None
         plain["code_map"] = dict(self.code_map) if self.code_map else None
         plain["circuit"] = {**current_circuit, **rules} if rules else None
         return without_none(plain | more)
+
+
+_NO_RECEIVER = (
+    "an endpoint needs a receiver; give its URL after the name, or --handler, or --destination"
+    " (--url is the address of the Doorstep server)"
+)
 
 
 def _with_resets(fields: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -157,6 +172,18 @@ def _with_resets(fields: dict[str, Any], names: Sequence[str]) -> dict[str, Any]
         raise ConfigError("nothing to change; see doorstep endpoints update --help")
     return changed
 
+
+SigningOption = Annotated[
+    Signing | None, flag("--signing", "v1: shared secret [default for new endpoints]; v1a: Ed25519.")
+]
+OwnSecret = Annotated[
+    str | None,
+    option("--secret", "SECRET", "Your own secret, whsec_… or whsk_… (v1a): @file, or - for standard input."),
+]
+
+
+_WAIT: Any = "30s"
+"""A string, because the option's parser is also applied to the default."""
 
 # -- commands ----------------------------------------------------------------------------------------------
 
@@ -174,12 +201,15 @@ _COLUMNS = columns(
     policy=lambda one: _policy_text(one.policy),
 )
 _HEALTH = columns(
-    "endpoint state circuit success delivered dead p95 queue_depth dead_letters",
-    spare="p50 waiting_since",
+    "endpoint state circuit success delivered dead response delivery queue_depth dead_letters",
+    spare="response_p50 response_p99 delivery_p50 waiting_since",
     endpoint="name",
     success=lambda one: percent(one.success_rate),
-    p95=lambda one: duration(one.time_to_delivery["p95"]),
-    p50=lambda one: duration(one.time_to_delivery["p50"]),
+    response=lambda one: duration(one.response_time["p95"]),
+    response_p50=lambda one: duration(one.response_time["p50"]),
+    response_p99=lambda one: duration(one.response_time["p99"]),
+    delivery=lambda one: duration(one.time_to_delivery["p95"]),
+    delivery_p50=lambda one: duration(one.time_to_delivery["p50"]),
 )
 _CIRCUIT_HISTORY = columns("at old_state new_state reason")
 
@@ -188,21 +218,30 @@ _CIRCUIT_HISTORY = columns("at old_state new_state reason")
 def list_endpoints(
     session: Session,
     paging: Paging,
-    state: Annotated[ListedState | None, typer.Option("--state", help="Only endpoints in this state.")] = None,
+    state: Annotated[ListedState | None, flag("--state", "Only endpoints in this state.")] = None,
 ) -> None:
     """List endpoints, oldest first."""
-    empty = "There are no endpoints; create one with `doorstep endpoints create`."
-    session.show_page(paging.fetch(session.client.endpoints.page, state=state), "endpoints", _COLUMNS, empty)
+    none = "There are no endpoints; create one with `doorstep endpoints create`."
+    page = paging.fetch(session.client.endpoints.page, state=state)
+    session.show_page(page, "endpoints", _COLUMNS, none_of("endpoints", paging, none, state=state))
 
 
 @remote(endpoints)
 def health(
     session: Session,
     paging: Paging,
-    range: Annotated[Range, typer.Option("--range", help="The period to report on.")] = "24h",
+    range: Annotated[Range, flag("--range", "The period to report on.")] = "24h",
+    sort: Annotated[HealthSort | None, flag("--sort", "Sort by this column; times by p95. [default: by age]")] = None,
+    order: Annotated[SortOrder, flag("--order", "The order of --sort.")] = "desc",
 ) -> None:
-    """Show the health of each endpoint: success rate, time to delivery, waiting deliveries and circuit."""
-    page = paging.fetch(session.client.endpoints.health, range=range)
+    """Show the health of each endpoint: success rate, p95 of the response time and of the time to delivery, waiting
+    deliveries and circuit.
+
+    Example: `doorstep endpoints health --sort response_time`
+    """
+    page: Any = paging.fetch(session.client.endpoints.health, range=range, sort=sort, order=order)
+    if not page.pagination.sort_complete:
+        session.output.note("Only the 200 oldest endpoints are sorted; without --sort, all are listed.")
     session.show_page(page, "endpoints", _HEALTH, "There are no endpoints.")
 
 
@@ -215,17 +254,20 @@ def create(
     handler: Annotated[
         str | None, option("--handler", "NAME", "Instead of a URL: a handler that workers have registered.")
     ] = None,
-    signing: Annotated[
-        Signing | None, typer.Option("--signing", help="v1: shared secret [default]; v1a: Ed25519.")
-    ] = None,
+    signing: SigningOption = None,
+    secret: OwnSecret = None,
 ) -> None:
     """Create an endpoint and print its signing secret, which is shown only once.
 
     Example: `doorstep endpoints create shop https://shop.example/hook --type 'order.*' --policy quick`
     """
-    given = fields.given(name=name, url=url, handler=handler, signing=signing)
+    own = None if secret is None else read_text("--secret", secret)
+    given = fields.given(name=name, url=url, handler=handler, signing=signing, secret=own)
+    if not given.keys() & {"url", "handler", "destination"}:  # --url is easily mistaken for the receiver's URL
+        raise ConfigError(_NO_RECEIVER)
     session.output.answer(session.client.endpoints.create(**given))
-    session.output.note("Keep the secret: it is shown only once, and the receiver needs it to verify signatures.")
+    if own is None:
+        session.output.note("Keep the secret: it is shown only once, and the receiver needs it to verify signatures.")
 
 
 @remote(endpoints)
@@ -294,13 +336,54 @@ def test(
         str | None, option("--type", "TYPE", "The type of the test event. [default: doorstep.test]")
     ] = None,
     payload: Annotated[str | None, option("--payload", "PAYLOAD", "JSON, @file, or - for standard input.")] = None,
-) -> None:
-    """Send a test event to an endpoint. It is delivered like any other event."""
+    timeout: Annotated[float, option("--timeout", "SPAN", "How long to wait for the result.", DurationSeconds)] = _WAIT,
+    no_wait: Annotated[bool, flag("--no-wait", "Only send the event.")] = False,
+) -> int:
+    """Send a test event to an endpoint, and show the result of the first attempt. It is delivered like any other event.
+
+    The exit code is 1 if the attempt failed, or if there was none before the timeout.
+    """
     found = session.endpoint(endpoint)
     content = None if payload is None else read_payload("--payload", payload)
     receipt = session.client.endpoints.test(found.endpoint_id, event_type=event_type, payload=content)
-    text = f"{receipt.event_id}  {receipt.status}; see `doorstep status {receipt.event_id} --wait`"
-    session.output.line(receipt, text)
+    if no_wait:
+        text = f"{receipt.event_id}  {receipt.status}; see `doorstep status {receipt.event_id} --wait`"
+        session.output.line(receipt, text)
+        return ExitCode.OK
+    attempt = _first_attempt(session.client, receipt.event_id, timeout)
+    session.output.line({"event_id": receipt.event_id, "attempt": attempt}, f"{receipt.event_id}  {_result(attempt)}")
+    if attempt is None:
+        held = session.client.events.read(receipt.event_id).held
+        why = "no worker has claimed it yet." if held is None else held.reason
+        session.output.note(f"No attempt within {duration(timeout)}: {why} {_LATER}")
+    return ExitCode.OK if attempt is not None and attempt.error_code is None else ExitCode.FAILED
+
+
+_LATER = "The event is stored; see `doorstep events show` with its id."
+_POLL_SECONDS = 0.1
+
+
+def _first_attempt(client: Client, event_id: UUID, timeout_seconds: float) -> Attempt | None:
+    """The first attempt of an event for one endpoint; None if there is none before the timeout."""
+    give_up_at = time.monotonic() + timeout_seconds
+    while True:
+        for delivery in client.events.read(event_id).deliveries:
+            if attempts := client.deliveries.attempts(delivery.delivery_id).items:
+                return attempts[0]
+        if time.monotonic() >= give_up_at:
+            return None
+        time.sleep(_POLL_SECONDS)
+
+
+def _result(attempt: Attempt | None) -> str:
+    """For example `delivered: 200 in 12 ms`, or `failed: 503 in 8 ms: UNAVAILABLE, The receiver is unavailable.`"""
+    if attempt is None:
+        return "waiting"
+    answer = "no response" if attempt.response_code is None else str(attempt.response_code)
+    took = f"{answer} in {attempt.duration_ms:.0f} ms"
+    if attempt.error_code is None:
+        return f"delivered: {took}"
+    return f"failed: {took}: {attempt.error_code}, {attempt.error_reason}"
 
 
 @remote(endpoints, "rotate-secret")
@@ -311,12 +394,18 @@ def rotate_secret(
         float | None,
         option("--overlap", "SPAN", "How long requests are signed with both secrets. [default: 1d]", DurationSeconds),
     ] = None,
+    signing: SigningOption = None,
+    secret: OwnSecret = None,
     yes: Yes = False,
 ) -> None:
     """Create a new signing secret, shown only once. For a while, requests are signed with the old secret too."""
     found = session.endpoint(endpoint)
     session.output.confirm(f"Rotate the secret of {found.name}?", yes)
-    session.output.answer(session.client.endpoints.rotate_secret(found.endpoint_id, overlap_seconds=overlap))
+    own = None if secret is None else read_text("--secret", secret)
+    rotated = session.client.endpoints.rotate_secret(
+        found.endpoint_id, overlap_seconds=overlap, signing=signing, secret=own
+    )
+    session.output.answer(rotated)
 
 
 @remote(endpoints)
@@ -335,7 +424,7 @@ def replay(
     since: Annotated[datetime, option("--since", "TIME", "Events accepted from this time on: 2h", Past)],
     until: Annotated[datetime | None, option("--until", "TIME", "Before this time. [default: now]", Past)] = None,
     event_type: EventType = None,
-    status: Annotated[Status | None, typer.Option("--status", help="Only events with this status.")] = None,
+    status: Annotated[Status | None, flag("--status", "Only events with this status.")] = None,
 ) -> int:
     """Send the events of a time range again, as new events.
 

@@ -1,42 +1,48 @@
-"""`doorstep send`, `status`, `events`, `inbox`, `deliveries`, `pipelines` and `batches`."""
+"""`doorstep send`, `status`, `find`, `search-fields`, `events`, `inbox`, `deliveries`, `attempts`, `pipelines` and
+`batches`."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
-from doorstep.cli.commands import ExitCode, Paging, Session, remote
+from doorstep.cli.commands import ExitCode, Paging, Session, none_of, remote
 from doorstep.cli.options import (
     DurationSeconds,
     EventId,
     EventType,
+    FieldValue,
     Future,
+    OfEndpoint,
     Reason,
     Since,
     Until,
     Yes,
+    fields_from,
+    flag,
     option,
     read_payload,
 )
-from doorstep.cli.output import columns
-from doorstep.schemas.events import BatchStatus, InboxStatus, Status
+from doorstep.cli.output import columns, duration
+from doorstep.schemas.deliveries import AttemptResult, DeliveryStateFilter, Transition
+from doorstep.schemas.events import BatchStatus, Status
+from doorstep.schemas.inbox import InboxStatus
 
 commands = typer.Typer()
 events = typer.Typer()
 inbox = typer.Typer()
 deliveries = typer.Typer()
+attempts = typer.Typer()
 pipelines = typer.Typer()
 batches = typer.Typer()
 
 
 # -- send and status ---------------------------------------------------------------------------------------
 
-Wait = Annotated[
-    bool, typer.Option("--wait", "-w", help="Wait until the event is delivered, or has failed (exit code 1).")
-]
+Wait = Annotated[bool, flag("--wait", "Wait until the event is delivered, or has failed (exit code 1).", "-w")]
 Timeout = Annotated[float, option("--timeout", "SPAN", "How long --wait waits at most.", DurationSeconds)]
 _TIMEOUT: Any = "30s"
 """A string, because the option's parser is also applied to the default."""
@@ -122,6 +128,8 @@ def _payload_text(event: Any) -> str:
     return bytes(event.payload_json).decode("utf-8", "replace")
 
 
+_FOUND = columns("kind item_id label", spare="event_id")
+_FIELDS = columns("name indexed_from")
 _EVENTS = columns("event_id event_type status retry_attempts created_at", spare="next_retry_at deliveries")
 _DETAILS = columns(
     "event_id event_type status created_at deliver_at expires_at ordering_key retry_attempts next_retry_at failed_at "
@@ -129,7 +137,9 @@ _DETAILS = columns(
     payload=_payload_text,
 )
 _OF_EVENT = columns(
-    "delivery_id state attempts response_code remark", spare="endpoint_id", remark=lambda one: one.held or one.remark
+    "delivery_id state attempts response_code remark",
+    spare="endpoint_id",
+    remark=lambda one: one.held.reason if one.held else one.remark,
 )
 
 
@@ -137,18 +147,74 @@ _OF_EVENT = columns(
 def list_events(
     session: Session,
     paging: Paging,
-    status: Annotated[Status | None, typer.Option("--status", help="Only events with this status.")] = None,
+    status: Annotated[Status | None, flag("--status", "Only events with this status.")] = None,
     event_type: EventType = None,
     since: Since = None,
     until: Until = None,
+    endpoint: OfEndpoint = None,
+    correlation_id: Annotated[
+        str | None, option("--correlation-id", "ID", "Only events with this correlation id.")
+    ] = None,
+    ordering_key: Annotated[str | None, option("--ordering-key", "KEY", "Only events with this ordering key.")] = None,
+    idempotency_key: Annotated[
+        str | None, option("--idempotency-key", "KEY", "The event that was sent with this key in the last 24 hours.")
+    ] = None,
+    payload: Annotated[
+        list[str] | None,
+        option("--payload", "PATH=VALUE", "Only events with this value in the payload; repeatable.", FieldValue),
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        option("--metadata", "KEY=VALUE", "Only events with this value in the metadata; repeatable.", FieldValue),
+    ] = None,
 ) -> None:
     """List events, newest first.
 
-    Example: `doorstep events list --status failed --type 'order.*' --since 2h`
+    Examples: `doorstep events list --status failed --type 'order.*' --since 2h`,
+    `doorstep events list --payload order.id=42 --since 7d`
     """
-    read = session.client.events.page
-    page = paging.fetch(read, status=status, event_type=event_type, created_from=since, created_before=until)
-    session.show_page(page, "events", _EVENTS, "No events match.")
+    filters = {
+        "status": status,
+        "event_type": event_type,
+        "created_from": since,
+        "created_before": until,
+        "endpoint": endpoint,
+        "correlation_id": correlation_id,
+        "ordering_key": ordering_key,
+        "idempotency_key": idempotency_key,
+        "payload": fields_from(payload),
+        "metadata": fields_from(metadata),
+    }
+    page = paging.fetch(session.client.events.page, **filters)
+    session.show_page(page, "events", _EVENTS, none_of("events", paging, **filters))
+
+
+@remote(commands)
+def find(
+    session: Session, id: Annotated[str, typer.Argument(help="A whole id, or its last eight digits.")]
+) -> ExitCode:
+    """Show what an id belongs to: an event, a delivery, an endpoint, an alert or a bulk operation.
+
+    Example: `doorstep find 5f1b7b6c`
+    """
+    found = session.client.find(id).items
+    session.output.listing({"items": found}, found, _FOUND, "Nothing has this id.")
+    return ExitCode.OK if found else ExitCode.NOT_FOUND
+
+
+@remote(commands)
+def search_fields(
+    session: Session,
+    fields: Annotated[list[str] | None, typer.Argument(help="Fields to declare instead of the present ones.")] = None,
+    none: Annotated[bool, flag("--none", "Declare no fields.")] = False,
+) -> None:
+    """Show or declare the fields by which events are found at once (declaring needs the role `admin`).
+
+    Example: `doorstep search-fields payload.order.id metadata.customer`
+    """
+    client = session.client
+    declared = (client.set_search_fields(fields or ()) if fields or none else client.search_fields()).fields
+    session.output.listing({"fields": declared}, declared, _FIELDS, "No fields are declared.")
 
 
 @remote(events)
@@ -195,24 +261,69 @@ def delete(session: Session, event_id: EventId, yes: Yes = False) -> None:
 
 # -- inbox -------------------------------------------------------------------------------------------------
 
-_INBOX = columns("event_id event_type created_at payload", payload=_payload_text)
+_INBOX = columns("event_id event_type created_at leased_by payload", payload=_payload_text)
+_LEASED = columns("event_id lease_token event_type visible_at payload", payload=_payload_text)
 
 
 @remote(inbox, "list")
 def list_inbox(
     session: Session,
     paging: Paging,
-    status: Annotated[InboxStatus, typer.Option("--status", help="Waiting events, or failed ones.")] = "received",
+    status: Annotated[InboxStatus, flag("--status", "Waiting events, or failed ones.")] = "received",
 ) -> None:
     """List events in the inbox with their payloads, oldest first."""
     page = paging.fetch(session.client.inbox.page, status=status)
-    session.show_page(page, "events", _INBOX, "The inbox is empty.")
+    empty = "The inbox is empty." if status == "received" else "No failed events."
+    session.show_page(page, "events", _INBOX, none_of("events", paging, empty))
 
 
 @remote(inbox)
-def ack(session: Session, event_id: EventId) -> None:
+def lease(
+    session: Session,
+    limit: Annotated[int | None, option("--limit", "N", "The maximum number of events; 10 by default.")] = None,
+    visibility: Annotated[
+        float | None, option("--visibility", "SPAN", "How long nobody else gets them; 1m by default.", DurationSeconds)
+    ] = None,
+    event_type: Annotated[
+        list[str] | None, option("--type", "TYPE", "Only events of this type; can be repeated.")
+    ] = None,
+) -> None:
+    """Lease events: no other consumer gets them until the lease ends.
+
+    Acknowledge each of them with `doorstep inbox ack`, or give it back with `doorstep inbox nack`.
+
+    Example: `doorstep inbox lease --limit 20 --visibility 5m --type cart.abandoned`
+    """
+    leased = session.client.inbox.lease(limit=limit, visibility_seconds=visibility, event_types=event_type or None)
+    session.output.listing({"events": leased}, leased, _LEASED, "No event can be leased.")
+
+
+LeaseToken = Annotated[
+    int | None,
+    option(
+        "--lease-token", "N", "The token of your lease. The command fails if someone else has leased the event since."
+    ),
+]
+
+
+@remote(inbox)
+def ack(session: Session, event_id: EventId, lease_token: LeaseToken = None) -> None:
     """Acknowledge an event: it counts as delivered and leaves the inbox."""
-    done = session.client.inbox.acknowledge(event_id)
+    done = session.client.inbox.acknowledge(event_id, lease_token=lease_token)
+    session.output.line(done, f"{done.event_id}  {done.status}")
+
+
+@remote(inbox)
+def nack(
+    session: Session,
+    event_id: EventId,
+    lease_token: LeaseToken = None,
+    delay: Annotated[
+        float | None, option("--delay", "SPAN", "When it can be leased again; now by default.", DurationSeconds)
+    ] = None,
+) -> None:
+    """Give an event back: it can be leased again, now or after a delay."""
+    done = session.client.inbox.nack(event_id, lease_token=lease_token, delay_seconds=delay)
     session.output.line(done, f"{done.event_id}  {done.status}")
 
 
@@ -224,7 +335,21 @@ def _attempt_reason(attempt: Any) -> str:
     return (attempt.error_reason or "") + (" (late: the result changed nothing)" if attempt.late else "")
 
 
-DeliveryId = Annotated[str, typer.Argument(help="The delivery's id.")]
+class DeliveryFilters(NamedTuple):
+    """The filters that the lists of deliveries and of attempts share, with the same names as in the API."""
+
+    endpoint_id: OfEndpoint = None
+    event_type: EventType = None
+    error_code: Annotated[str | None, option("--code", "CODE", "Only with this error code, such as TIMEOUT.")] = None
+    since: Since = None
+    until: Until = None
+
+
+def _query(session: Session, filters: DeliveryFilters) -> dict[str, Any]:
+    return filters._asdict() | {"endpoint_id": session.endpoint_id(filters.endpoint_id)}
+
+
+DeliveryId = Annotated[str, typer.Argument(help="The delivery's id, or its last eight digits.")]
 
 _ATTEMPTS = columns(
     "no started_at took response_code error_code reason",
@@ -233,7 +358,58 @@ _ATTEMPTS = columns(
     took=lambda one: f"{one.duration_ms:.0f} ms",
     reason=_attempt_reason,
 )
-_DELIVERY_HISTORY = columns("at old_state new_state attempt note")
+
+
+def note_with_holds(change: Transition) -> str:
+    """For example `claimed by web-1; held for 25 s: The endpoint was paused.`"""
+    spans = ((one.until - one.since, one.reason) for one in change.holds)
+    return "; ".join([change.note, *(f"held for {duration(span.total_seconds())}: {why}" for span, why in spans)])
+
+
+_DELIVERY_HISTORY = columns("at old_state new_state attempt note", note=note_with_holds)
+_DELIVERIES = columns(
+    "delivery_id event_type endpoint_name state error created_at",
+    spare="attempts response_code remark",
+    error="error_code",
+    remark=lambda one: one.held.reason if one.held else one.remark,
+)
+_ALL_ATTEMPTS = columns(
+    "started_at delivery_id no event_type endpoint_name took response_code error_code",
+    spare="reason",
+    no="number",
+    took=lambda one: f"{one.duration_ms:.0f} ms",
+    reason=_attempt_reason,
+)
+
+
+@remote(deliveries, "list")
+def list_deliveries(
+    session: Session,
+    filters: DeliveryFilters,
+    paging: Paging,
+    state: Annotated[DeliveryStateFilter | None, flag("--state", "Only deliveries in this state.")] = None,
+) -> None:
+    """List deliveries in any state, newest first.
+
+    Example: `doorstep deliveries list --endpoint shop --state delivered --since 1h`
+    """
+    page = paging.fetch(session.client.deliveries.page, state=state, **_query(session, filters))
+    session.show_page(page, "deliveries", _DELIVERIES, "No deliveries match.")
+
+
+@remote(attempts, "list")
+def list_all_attempts(
+    session: Session,
+    filters: DeliveryFilters,
+    paging: Paging,
+    state: Annotated[AttemptResult | None, flag("--state", "Only attempts with this result.")] = None,
+) -> None:
+    """List the attempts of all deliveries, newest first.
+
+    Example: `doorstep attempts list --endpoint shop --state failed --code TIMEOUT`
+    """
+    page = paging.fetch(session.client.attempts.page, state=state, **_query(session, filters))
+    session.show_page(page, "attempts", _ALL_ATTEMPTS, "No attempts match.")
 
 
 @remote(deliveries, "show")
@@ -244,9 +420,13 @@ def show_delivery(session: Session, delivery_id: DeliveryId) -> None:
 
 @remote(deliveries, "attempts")
 def list_attempts(session: Session, delivery_id: DeliveryId) -> None:
-    """Show a delivery's attempt log: every attempt with its response or error. With --json, also headers and bodies."""
+    """Show a delivery's attempt log: every attempt with its response or error, and the latest traceback. With --json,
+    also headers and bodies."""
     page = session.client.deliveries.attempts(delivery_id)
     session.show_page(page, "attempts", _ATTEMPTS, "There were no attempts yet.")
+    traced = [attempt for attempt in page.items if "\n" in attempt.error_detail.rstrip()]
+    if traced:
+        session.output.text(f"\nAttempt {traced[-1].number}:\n{traced[-1].error_detail.rstrip()}")
 
 
 @remote(deliveries, "history")
@@ -280,15 +460,16 @@ def list_entities(
     pipeline: Pipeline,
     paging: Paging,
     status: Annotated[str | None, option("--status", "STATUS", "Only entities with this status.")] = None,
-    archived: Annotated[bool, typer.Option("--archived", help="Include archived entities.")] = False,
+    archived: Annotated[bool, flag("--archived", "Include archived entities.")] = False,
 ) -> None:
     """List entities, newest first.
 
     Example: `doorstep pipelines list protocol --status dead_letter`
     """
     client = session.client.pipelines
-    page = paging.fetch(lambda **query: client.entities(pipeline, **query), status=status, archived=archived or None)
-    session.show_page(page, "entities", _ENTITIES, "There are no entities.")
+    filters = {"status": status, "archived": archived or None}
+    page = paging.fetch(lambda **query: client.entities(pipeline, **query), **filters)
+    session.show_page(page, "entities", _ENTITIES, none_of("entities", paging, status=status))
 
 
 @remote(pipelines, "show")
@@ -335,7 +516,9 @@ def delete_entity(session: Session, pipeline: Pipeline, entity_id: EntityId, yes
 
 # -- batches -----------------------------------------------------------------------------------------------
 
-BatchId = Annotated[str, typer.Argument(help="The batch's id, which is also the id of its event.")]
+BatchId = Annotated[
+    str, typer.Argument(help="The batch's id, which is also the id of its event, or its last eight digits.")
+]
 
 _BATCHES = columns("batch_id event_type status attempts error_code next_retry_at", spare="created_at error_reason")
 _SUBMISSIONS = columns(
@@ -347,15 +530,16 @@ _SUBMISSIONS = columns(
 def list_batches(
     session: Session,
     paging: Paging,
-    status: Annotated[BatchStatus | None, typer.Option("--status", help="Only batches with this status.")] = None,
+    status: Annotated[BatchStatus | None, flag("--status", "Only batches with this status.")] = None,
     event_type: EventType = None,
 ) -> None:
     """List batches, newest first.
 
     Example: `doorstep batches list --status FAILED`
     """
-    page = paging.fetch(session.client.batches.page, status=status, event_type=event_type)
-    session.show_page(page, "batches", _BATCHES, "No batches match.")
+    filters = {"status": status, "event_type": event_type}
+    page = paging.fetch(session.client.batches.page, **filters)
+    session.show_page(page, "batches", _BATCHES, none_of("batches", paging, **filters))
 
 
 @remote(batches, "show")
@@ -364,8 +548,8 @@ def show_batch(session: Session, batch_id: BatchId) -> None:
     session.output.answer(session.client.batches.read(batch_id))
 
 
-@remote(batches)
-def attempts(session: Session, batch_id: BatchId) -> None:
+@remote(batches, "attempts")
+def list_submissions(session: Session, batch_id: BatchId) -> None:
     """Show a batch's carrier log: every submission with the carrier's response."""
     page = session.client.batches.attempts(batch_id)
     session.show_page(page, "attempts", _SUBMISSIONS, "It has not been submitted yet.")

@@ -9,10 +9,12 @@ import asyncio
 import gc
 import getpass
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
+from msgspec.structs import asdict
 
 from doorstep import __version__
 from doorstep.cli.commands import end, local
@@ -26,17 +28,19 @@ from doorstep.cli.options import (
     Share,
     Workers,
     Yes,
+    flag,
     option,
     settings_from,
 )
 from doorstep.cli.output import Output, columns
-from doorstep.clock import AnchoredClock, to_iso
-from doorstep.config import setting_rows
+from doorstep.clock import AnchoredClock, from_datetime, to_iso
+from doorstep.config import Settings, setting_rows
 from doorstep.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    from doorstep.model.outbox import OutboxMessage
     from doorstep.operations.outbox import OutboxService
+    from doorstep.schemas.events import RejectedMessage
+    from doorstep.stores.store import Store
 
 commands = typer.Typer()
 outbox = typer.Typer()
@@ -51,9 +55,8 @@ App = Annotated[
 ]
 Isolate = Annotated[
     bool,
-    typer.Option(
-        "--isolate",
-        help="Run every handler of --app in separate processes: a crash, hang or memory leak costs one attempt.",
+    flag(
+        "--isolate", "Run every handler of --app in separate processes: a crash, hang or memory leak costs one attempt."
     ),
 ]
 
@@ -108,9 +111,7 @@ def demo(
         option("--port", "PORT", "The port. [default: 8080, or a free one if that is taken]", min=0, max=65_535),
     ] = None,
     rate: Annotated[float, option("--rate", "N", "How many events to send per second.", min=0.01, max=1_000)] = 3,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the data in ./doorstep-demo, and continue with it next time.")
-    ] = False,
+    keep: Annotated[bool, flag("--keep", "Keep the data in ./doorstep-demo, and continue with it next time.")] = False,
 ) -> int:
     """Start a demo: a small shop with healthy, flaky, slow and broken receivers, and steady traffic.
 
@@ -141,7 +142,7 @@ def listen(
         option("--status", "CODE", "The status of failed requests; without --fail, of all requests.", min=200, max=599),
     ] = None,
     slow: Annotated[float, option("--slow", "SPAN", "Delay every response: 5s", DurationSeconds)] = _NO_DELAY,
-    headers: Annotated[bool, typer.Option("--headers", help="Also print the headers of requests.")] = False,
+    headers: Annotated[bool, flag("--headers", "Also print the headers of requests.")] = False,
     count: Annotated[int | None, option("--count", "N", "Stop after N requests.", min=1)] = None,
 ) -> int:
     """Receive webhooks on this machine: print requests, check signatures, simulate failures and delays.
@@ -157,15 +158,63 @@ def listen(
     return program.listen(output, host, port, secret or (), behaviour, show_headers=headers, requests_max=count)
 
 
+@local(commands)
+def new(
+    output: Output,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that does not exist yet, or is empty.")],
+    profile: Annotated[str, option("--profile", "NAME", "The profile, such as triggers.")],
+) -> None:
+    """Write the program of a profile into a new folder, as the start of a service of your own.
+
+    Example: `doorstep new my_service --profile triggers`
+    """
+    from doorstep.cli.new import create
+
+    written = create(profile, folder)
+    output.line(
+        {"folder": str(folder), "files": [path.name for path in written]},
+        f"{folder} has the program of the profile {profile}. To start it with a simulated receiver:\n\n"
+        f"  cd {folder} && python .\n",
+    )
+
+
 # -- checking and preparing --------------------------------------------------------------------------------
 
 
 @local(commands)
-def migrate(output: Output, database: Database = None) -> int:
+def migrate(
+    output: Output,
+    database: Database = None,
+    users: Annotated[
+        str | None,
+        option(
+            "--grant-users", "ROLE", "PostgreSQL: also let the members of this database role read and act with SQL."
+        ),
+    ] = None,
+) -> int:
     """Update the database tables to this version. Does nothing if they are up to date."""
     from doorstep.cli import run
 
-    return run.migrate(settings_from(database_url=database), output)
+    return run.migrate(settings_from(database_url=database), output, users)
+
+
+@local(commands, "adopt-key")
+def adopt_key(output: Output, database: Database = None, yes: Yes = False) -> None:
+    """Make DOORSTEP_SECRET_KEY the key of the database, if the old key is lost. Stop all processes first.
+
+    Secrets that the old key encrypted stay unreadable, so nothing is sent to their endpoints. For each endpoint, set its
+    headers again if it has any, and then run `doorstep endpoints rotate-secret --overlap 0s`. Create the alert channels
+    again.
+    """
+
+    async def command(store: Store, settings: Settings) -> None:
+        from doorstep.bootstrap import adopt_key
+
+        output.confirm("Give up all secrets that another key encrypted?", yes)
+        await adopt_key(store, settings)
+        output.line({"adopted": True}, "The database has this key now.")
+
+    asyncio.run(_with_store(database, command))
 
 
 @local(commands)
@@ -201,7 +250,7 @@ def version(output: Output) -> None:
 EventIds = Annotated[
     list[UUID] | None, typer.Argument(metavar="EVENT_ID…", help="Ids of events; `outbox list` shows them.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All rejected messages, up to a thousand.")]
+All = Annotated[bool, flag("--all", "All rejected messages, up to a thousand.")]
 _ALL_MAX = 1_000
 _COLUMNS = columns("event_id event_type rejected why", rejected="refused_at", why="refusal")
 OutboxCommand = Callable[["OutboxService"], Awaitable[None]]
@@ -254,10 +303,25 @@ def discard(
 
 
 async def _with_outbox(database: str | None, command: OutboxCommand) -> None:
-    """Run an outbox command directly on the database, so that no server needs to be running."""
-    from doorstep.bootstrap import DEFAULT_ORG, pinned
-    from doorstep.cli.run import naming_database
+    """Run an outbox command. A secret key is not needed, but a wrong one means that this is the wrong database."""
+    from doorstep.bootstrap import DEFAULT_ORG, check_key, key_path, sealer_for
     from doorstep.operations.outbox import OutboxService
+
+    async def work(store: Store, settings: Settings) -> None:
+        file = key_path(settings)
+        if settings.secret_key is not None or (file is not None and file.exists()):
+            await check_key(store, settings, sealer_for(settings))
+        clock = AnchoredClock()
+        clock.follow(await store.time())
+        await command(OutboxService(store, clock, DEFAULT_ORG))
+
+    await _with_store(database, work)
+
+
+async def _with_store(database: str | None, command: Callable[[Store, Settings], Awaitable[None]]) -> None:
+    """Run a command directly on the database, so that no server needs to be running."""
+    from doorstep.bootstrap import pinned
+    from doorstep.cli.run import naming_database
     from doorstep.stores.open import store_from_url
 
     settings = settings_from(database_url=database)
@@ -265,9 +329,7 @@ async def _with_outbox(database: str | None, command: OutboxCommand) -> None:
     with naming_database(settings):
         await store.open()
     try:
-        clock = AnchoredClock()
-        clock.follow(await store.time())
-        await command(OutboxService(store, clock, DEFAULT_ORG))
+        await command(store, settings)
     finally:
         await store.close()
 
@@ -286,15 +348,9 @@ def _report(output: Output, result: str, chosen: Sequence[UUID], done: Sequence[
         output.line({"event_id": event_id, "done": event_id in done}, f"{event_id}  {outcome}")
 
 
-def _as_json(message: OutboxMessage) -> dict[str, object]:
-    return {
-        "event_id": message.event_id,
-        "org_id": message.org_id,
-        "event_type": message.event_type,
-        "created_at": to_iso(message.created_at),
-        "refused_at": None if message.refused_at is None else to_iso(message.refused_at),
-        "refusal": message.refusal,
-    }
+def _as_json(message: RejectedMessage) -> dict[str, object]:
+    times = {"created_at": message.created_at, "refused_at": message.refused_at}
+    return asdict(message) | {name: to_iso(from_datetime(at)) for name, at in times.items()}
 
 
 def _actor() -> str:

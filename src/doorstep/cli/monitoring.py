@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from doorstep.cli.commands import PAGE_MAX, Paging, Session, remote
-from doorstep.cli.options import DurationSeconds, EventType, OfEndpoint, Share, option
+from doorstep.cli.options import DurationSeconds, EventType, OfEndpoint, Share, flag, option
 from doorstep.cli.output import Column, Output, cell, columns, duration, percent, say, visible
 from doorstep.schemas.stats import Range
 
@@ -37,7 +37,7 @@ slo = typer.Typer()
 @remote(commands)
 def stats(
     session: Session,
-    range: Annotated[Range | None, typer.Option("--range", help="Also show statistics of this period.")] = None,
+    range: Annotated[Range | None, flag("--range", "Also show statistics of this period.")] = None,
     endpoint: OfEndpoint = None,
 ) -> None:
     """Show queue depth, dead letters and inbox size; with --range, also small charts of the past.
@@ -50,7 +50,7 @@ def stats(
         return
     counts = {**found.deliveries, **found.events}
     shown: dict[str, object] = {name: f"at least {n}" if name in found.floors else n for name, n in counts.items()}
-    session.output.answer(shown | {"oldest due": found.oldest_due_at})
+    session.output.answer(shown | {"circuits open": found.circuits_open, "oldest due": found.oldest_due_at})
     if found.report is not None:
         session.output.text("")
         session.output.answer(dict(_charts(found.report)))
@@ -66,6 +66,8 @@ def _charts(report: Report) -> Iterator[tuple[str, object]]:
     yield "success rate", _chart(series.success_rate, percent(summary.success_rate), min)
     for name in ("p50", "p95", "p99"):
         yield f"time {name}", _chart(series.time_to_delivery[name], duration(summary.time_to_delivery[name]), max)
+    for name in ("p50", "p95", "p99"):
+        yield f"response {name}", _chart(series.response_time[name], duration(summary.response_time[name]), max)
     yield "queue depth", _chart(series.queue_depth, f"{series.queue_depth[-1]:,} now", max)
     yield "dead letters", _chart(series.dead_letters, f"{series.dead_letters[-1]:,} now", max)
     retries = [one["deliveries"] for one in summary.retry_attempts]
@@ -182,9 +184,7 @@ def tail(
     session: Session,
     event_type: EventType = None,
     endpoint: OfEndpoint = None,
-    failures: Annotated[
-        bool, typer.Option("--failures", help="Only failures: scheduled retries and dead letters.")
-    ] = False,
+    failures: Annotated[bool, flag("--failures", "Only failures: scheduled retries and dead letters.")] = False,
     interval: Annotated[float, option("--interval", "SPAN", "How often to poll.", DurationSeconds)] = _INTERVAL,
     lasting: Annotated[
         float | None, option("--for", "SPAN", "Stop after this time. [default: never]", DurationSeconds)

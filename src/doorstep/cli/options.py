@@ -117,6 +117,19 @@ def policy_or_delays(text: str) -> str | list[float]:
         ) from None
 
 
+def field_value(text: str) -> str:
+    """Check a field and its value, such as `order.id=42`."""
+    path, equals, value = text.partition("=")
+    if not (path and equals and value):
+        raise ValueError(f"a field and its value are such as order.id=42, got {text!r}")
+    return text
+
+
+def fields_from(texts: Iterable[str] | None) -> dict[str, str] | None:
+    """Values by field, from texts that `field_value` has checked."""
+    return {path: value for path, _, value in (text.partition("=") for text in texts)} if texts else None
+
+
 def option_parser(parse: Callable[[str], T]) -> Callable[[str], T]:
     """Turn a ValueError of the parser into a usage error with the same message."""
 
@@ -133,6 +146,7 @@ Past = option_parser(lambda text: past(text, AnchoredClock().now()))
 Future = option_parser(lambda text: future(text, AnchoredClock().now()))
 DurationSeconds = option_parser(duration_seconds)
 Share = option_parser(share)
+FieldValue = option_parser(field_value)
 
 
 def read_payload(what: str, text: str) -> bytes:
@@ -146,6 +160,11 @@ def read_payload(what: str, text: str) -> bytes:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{what} must be JSON: {error}; put it in single quotes, or use @file") from None
     return content
+
+
+def read_text(what: str, text: str) -> str:
+    """A text from the command line, from `@file`, or from standard input (`-`)."""
+    return _read(what, text).decode("utf-8", "replace").strip()
 
 
 def _read(what: str, text: str) -> bytes:
@@ -183,6 +202,11 @@ def option(flag: str, metavar: str | None, help: str, parser: Callable[[str], An
     return typer.Option(flag, metavar=metavar, help=help, parser=parser, **more)
 
 
+def flag(name: str, help: str, *short: str, **more: Any) -> Any:
+    """A switch, or an option whose help lists its few values."""
+    return typer.Option(name, *short, help=help, **more)
+
+
 def _setting(flag: str, name: str, metavar: str | None = None) -> Any:
     row = setting_row(name)
     default = f" [default: {row.default}]" if row.default else ""
@@ -195,7 +219,7 @@ Database = Annotated[str | None, _setting("--database", "database_url", "URL")]
 Workers = Annotated[int | None, _setting("--workers", "workers", "N")]
 Url = Annotated[str | None, _setting("--url", "url", "URL")]
 Key = Annotated[str | None, _setting("--key", "api_key", "KEY")]
-Json = Annotated[bool, typer.Option("--json", help="Write only JSON to standard output.")]
+Json = Annotated[bool, flag("--json", "Write only JSON to standard output.")]
 
 Limit = Annotated[
     int,
@@ -205,13 +229,18 @@ Limit = Annotated[
 ]
 Cursor = Annotated[str | None, option("--cursor", "CURSOR", "Continue where an earlier list stopped.")]
 Reason = Annotated[str | None, option("--reason", "TEXT", "The reason, for the audit log.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-EventId = Annotated[str, typer.Argument(help="The event's id.")]
+Yes = Annotated[bool, flag("--yes", "Do not ask for confirmation.", "-y")]
+EventId = Annotated[str, typer.Argument(help="The event's id, or its last eight digits.")]
 EventType = Annotated[
     str | None, option("--type", "TYPE", "Only this event type; a * at the end matches any suffix: order.*")
 ]
 EndpointArgument = Annotated[
-    str, typer.Argument(metavar="ENDPOINT", autocompletion=complete_endpoint, help="The endpoint's id or name.")
+    str,
+    typer.Argument(
+        metavar="ENDPOINT",
+        autocompletion=complete_endpoint,
+        help="The endpoint's id, its last eight digits, or its name.",
+    ),
 ]
 OfEndpoint = Annotated[
     str | None, option("--endpoint", "ENDPOINT", "Only this endpoint, by id or name.", autocompletion=complete_endpoint)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -28,8 +28,9 @@ from doorstep.config import Settings
 from doorstep.errors import ConfigError
 from doorstep.model.endpoint import RetryPolicy
 from doorstep.model.record import Record
-from doorstep.policy.retry import BUILT_IN, capped, named
+from doorstep.policy.retry import BUILT_IN, capped, named, standard_policy
 from doorstep.policy.routing import most_specific
+from doorstep.schemas.endpoints import Circuit
 
 policy = typer.Typer()
 
@@ -59,7 +60,8 @@ def explain(
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Print the exact schedule: the time of each attempt, how far jitter can shift it, and the total duration.
+    """Print the exact schedule: the time of each attempt, how far jitter can shift it, and the total duration; with
+    --endpoint, also the time of the next probe if its circuit is open.
 
     Examples: `doorstep policy explain patient`, `doorstep policy explain 5s,5m,2h --deadline 1d`,
     `doorstep policy explain --endpoint shop`
@@ -68,19 +70,31 @@ def explain(
 
     settings = settings_from(url=url, api_key=key)
     changes = without_none({"jitter": jitter, "deadline_seconds": deadline})
-    chosen = policy_from(msgspec.structs.replace(_chosen(policy, endpoint, event_type, settings), **changes))
-    _print(chosen, settings, AnchoredClock().now() if accepted is None else from_datetime(accepted), output)
+    plan = _chosen(policy, endpoint, event_type, settings)
+    plan = plan._replace(policy=policy_from(msgspec.structs.replace(plan.policy, **changes)))
+    _print(plan, settings, AnchoredClock().now() if accepted is None else from_datetime(accepted), output)
 
 
 # -- the policy --------------------------------------------------------------------------------------------
 
 
-def _chosen(text: str | None, endpoint: str | None, event_type: str | None, settings: Settings) -> RetryPolicy:
+class Plan(NamedTuple):
+    policy: RetryPolicy
+    circuit: Circuit | None = None
+    """The circuit of the endpoint; None if no endpoint was given."""
+
+    @property
+    def next_probe_at(self) -> datetime | None:
+        """When the endpoint is probed next, or by when the present probe ends; None while its circuit is closed."""
+        return None if self.circuit is None or self.circuit.state == "closed" else self.circuit.until
+
+
+def _chosen(text: str | None, endpoint: str | None, event_type: str | None, settings: Settings) -> Plan:
     """The policy to explain. The delays of `standard`, which endpoints without a policy use, come from the settings of
     this machine."""
-    standard = RetryPolicy(settings.retry_delays, name="standard")
+    standard = standard_policy(settings.own_retry_delays)
     if text is not None and endpoint is None:
-        return _from_text(text, standard)
+        return Plan(_from_text(text, standard))
     if endpoint is not None and text is None:
         return _of_endpoint(endpoint, event_type, settings, standard)
     raise ConfigError("policy explain needs either a policy or --endpoint")
@@ -94,14 +108,13 @@ def _from_text(text: str, standard: RetryPolicy) -> RetryPolicy:
     return named(form, standard) if isinstance(form, str) else RetryPolicy(tuple(form))
 
 
-def _of_endpoint(id_or_name: str, event_type: str | None, settings: Settings, standard: RetryPolicy) -> RetryPolicy:
+def _of_endpoint(id_or_name: str, event_type: str | None, settings: Settings, standard: RetryPolicy) -> Plan:
     with connect(settings) as client:
         found = find_endpoint(client, id_or_name)
+        circuit = client.endpoints.circuit(found.endpoint_id)
     pattern = most_specific(found.policy_by_event_type, event_type) if event_type else None
     policy = found.policy if pattern is None else found.policy_by_event_type[pattern]
-    if policy is None:
-        return standard
-    return RetryPolicy(policy.delays, policy.jitter, policy.deadline_seconds, policy.name)
+    return Plan(standard if policy is None else RetryPolicy(**msgspec.structs.asdict(policy)), circuit)
 
 
 # -- its schedule ------------------------------------------------------------------------------------------
@@ -157,25 +170,28 @@ _COLUMNS = (
 )
 
 
-def _print(policy: RetryPolicy, settings: Settings, accepted_at: Instant, output: Output) -> None:
-    used = capped(policy, settings.max_retry_attempts)
+def _print(plan: Plan, settings: Settings, accepted_at: Instant, output: Output) -> None:
+    used = capped(plan.policy, settings.max_retry_attempts)
     attempts = schedule(used, accepted_at)
     if output.as_json:
-        output.json(_as_json(used, attempts))
+        output.json(_as_json(used, plan, attempts))
         return
     output.text(f"Policy {used.name or '(custom)'}, for an event accepted at {_clock_time(accepted_at)} UTC:")
     output.listing(None, attempts, _COLUMNS, "")
-    for sentence in _remarks(policy, used, attempts):
+    for sentence in _remarks(plan, used, attempts):
         output.text(sentence)
 
 
-def _as_json(policy: RetryPolicy, attempts: tuple[Attempt, ...]) -> dict[str, object]:
+def _as_json(policy: RetryPolicy, plan: Plan, attempts: tuple[Attempt, ...]) -> dict[str, object]:
     times = ("earliest_at", "planned_at", "latest_at")
     return {
         "policy": policy.name or None,
         "delays": policy.delays,
         "jitter": policy.jitter,
         "deadline_seconds": policy.deadline_seconds,
+        "retry_on_recovery": policy.retry_on_recovery,
+        "manual": policy.manual,
+        "next_probe_at": plan.next_probe_at,
         "total_seconds": total_seconds(attempts),
         "attempts": [
             msgspec.structs.asdict(one) | {name: to_iso(getattr(one, name)) for name in times} for one in attempts
@@ -183,23 +199,36 @@ def _as_json(policy: RetryPolicy, attempts: tuple[Attempt, ...]) -> dict[str, ob
     }
 
 
-def _remarks(policy: RetryPolicy, used: RetryPolicy, attempts: tuple[Attempt, ...]) -> list[str]:
+def _remarks(plan: Plan, used: RetryPolicy, attempts: tuple[Attempt, ...]) -> Iterator[str]:
     """The sentences printed below the table."""
+    yield _summary(used, attempts)
+    if len(attempts) > 1:
+        if len(used.delays) < len(plan.policy.delays):
+            yield f"Its {len(plan.policy.delays)} retries are cut to {len(used.delays)} by DOORSTEP_MAX_RETRY_ATTEMPTS."
+        if used.deadline_seconds is not None:
+            yield (
+                f"No retry starts later than {duration(used.deadline_seconds)} after acceptance, or after `deliver_at`."
+            )
+        yield "A receiver's Retry-After replaces a delay; the duration of an attempt adds to it."
+    if used.retry_on_recovery:
+        yield "If the endpoint's circuit opens, retries are brought forward when the receiver is back."
+    if plan.next_probe_at is not None and plan.circuit is not None:
+        at = _clock_time(from_datetime(plan.next_probe_at))
+        if plan.circuit.state == "half_open":
+            yield f"The endpoint's circuit is half-open: a probe is in progress, and ends by {at} UTC."
+        else:
+            yield f"The endpoint's circuit is open: nothing is attempted before the next probe, at {at} UTC."
+
+
+def _summary(used: RetryPolicy, attempts: tuple[Attempt, ...]) -> str:
+    end = "it waits for an operator" if used.manual else "it becomes a dead letter"
     if len(attempts) == 1:
-        return ["It is tried once and never retried automatically: after a failure, it waits for an operator."]
+        return f"It is tried once and never retried automatically: after a failure, {end}."
     total, retries = total_seconds(attempts), len(attempts) - 1
-    said = [f"{len(attempts)} attempts ({retries} {'retry' if retries == 1 else 'retries'}) over {duration(total)}"]
+    tries = f"{len(attempts)} attempts ({retries} {'retry' if retries == 1 else 'retries'}) over {duration(total)}"
     if used.jitter and total:
-        said[0] += f", {duration(total * used.jitter)} sooner or later by the jitter of ±{used.jitter:.0%}"
-    said[0] += "; then it becomes a dead letter."
-    if len(used.delays) < len(policy.delays):
-        said.append(f"Its {len(policy.delays)} retries are cut to {len(used.delays)} by DOORSTEP_MAX_RETRY_ATTEMPTS.")
-    if policy.deadline_seconds is not None:
-        said.append(
-            f"No retry starts later than {duration(policy.deadline_seconds)} after acceptance, or after `deliver_at`."
-        )
-    said.append("A receiver's Retry-After replaces a delay; the duration of an attempt adds to it.")
-    return said
+        tries += f", {duration(total * used.jitter)} sooner or later by the jitter of ±{used.jitter:.0%}"
+    return f"{tries}; then {end}."
 
 
 def _clock_time(instant: Instant) -> str:

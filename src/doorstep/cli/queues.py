@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from doorstep.cli.commands import ExitCode, Paging, Session, remote
+from doorstep.cli.commands import ExitCode, Paging, Session, none_of, remote
 from doorstep.cli.options import (
     DurationSeconds,
     EventType,
@@ -17,6 +17,7 @@ from doorstep.cli.options import (
     Since,
     Until,
     Yes,
+    flag,
     option,
     read_payload,
     without_none,
@@ -26,7 +27,7 @@ from doorstep.errors import ConfigError
 from doorstep.schemas.deliveries import DeadStatus, QueueStatus
 
 if TYPE_CHECKING:
-    from doorstep.client import Selection
+    from doorstep.client import Client, Selection
     from doorstep.schemas.bulk import Bulk, Preview
 
 retry_queue = typer.Typer()
@@ -44,7 +45,7 @@ class SelectionOptions(NamedTuple):
     """The options that select deliveries: either ids or --all. Each command adds its own filter options."""
 
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="These deliveries.", show_default=False)] = None
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False
+    everything: Annotated[bool, flag("--all", "All of them.")] = False
 
     def selection(self, filters: Mapping[str, object]) -> Selection:
         """The selection, given as exactly one of ids, filters and --all. An empty selection never means everything."""
@@ -67,13 +68,11 @@ class BulkOptions(NamedTuple):
 
     rate: Annotated[float | None, option("--rate", "N", "At most N deliveries per second.", min=0.001)] = None
     reason: Reason = None
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Only show how many deliveries would be affected, per endpoint.")
-    ] = False
+    preview: Annotated[bool, flag("--preview", "Only show how many deliveries would be affected, per endpoint.")] = (
+        False
+    )
     yes: Yes = False
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Start the operation, and do not wait for it to finish.")
-    ] = False
+    no_wait: Annotated[bool, flag("--no-wait", "Start the operation, and do not wait for it to finish.")] = False
 
 
 class Action(NamedTuple):
@@ -100,7 +99,8 @@ def act(
     **more: Any,
 ) -> int:
     """Act on a single delivery immediately, or on several deliveries as a bulk operation."""
-    selection, ids = selected.selection(filters), selected.ids or []
+    ids = [session.whole_id("delivery_id", one) for one in selected.ids or ()]
+    selection = selected._replace(ids=ids or None).selection(filters)
     if len(ids) == 1 and not options.preview:
         if action.final:
             session.output.confirm(f"{action.name.capitalize()} {ids[0]}?", options.yes)
@@ -156,9 +156,9 @@ def _count(affected: Preview) -> str:
 class QueueFilters(NamedTuple):
     """The filters of the retry queue, with the same names as in the API."""
 
-    status: Annotated[
-        QueueStatus | None, typer.Option("--status", help="Only waiting deliveries, or only those in progress.")
-    ] = None
+    status: Annotated[QueueStatus | None, flag("--status", "Only waiting deliveries, or only those in progress.")] = (
+        None
+    )
     event_type: EventType = None
     endpoint_id: OfEndpoint = None
     older_than_seconds: Annotated[
@@ -170,7 +170,7 @@ class QueueFilters(NamedTuple):
 _QUEUED = columns(
     "delivery_id event_type endpoint_name error retry_count next_retry_at",
     spare="state reason",
-    reason=lambda one: one.held or one.error_reason,
+    reason=lambda one: one.held.reason if one.held else one.error_reason,
 )
 
 
@@ -180,8 +180,10 @@ def list_queue(session: Session, filters: QueueFilters, paging: Paging) -> None:
 
     Example: `doorstep retry-queue list --endpoint shop --older-than 1h`
     """
-    page = paging.fetch(session.client.retry_queue.page, **_query(session, filters))
-    session.show_page(page, "deliveries", _QUEUED, "Nothing waits for a retry.")
+    query = _query(session, filters)
+    page = paging.fetch(session.client.retry_queue.page, **query)
+    empty = none_of("deliveries waiting for a retry", paging, "No deliveries wait for a retry.", **query)
+    session.show_page(page, "deliveries", _QUEUED, empty)
 
 
 @remote(retry_queue, "retry")
@@ -209,7 +211,6 @@ def skip(session: Session, selected: SelectionOptions, filters: QueueFilters, op
 
 # -- dead letters ------------------------------------------------------------------------------------------
 
-_NO_DEAD_LETTERS = "No failed events. All integrations healthy."
 _DEAD_LETTERS = columns(
     "delivery_id event_type endpoint_name error retry_count", spare="first_failed_at cause error_reason"
 )
@@ -224,9 +225,7 @@ _GROUPS = columns(
 class DeadLetterFilters(NamedTuple):
     """The filters of dead letters, with the same names as in the API."""
 
-    status: Annotated[
-        DeadStatus | None, typer.Option("--status", help="Only open dead letters, or only archived ones.")
-    ] = None
+    status: Annotated[DeadStatus | None, flag("--status", "Only open dead letters, or only archived ones.")] = None
     event_type: EventType = None
     endpoint_id: OfEndpoint = None
     cause: Annotated[str | None, option("--cause", "CAUSE", "Only this cause; `groups` lists the causes.")] = None
@@ -240,14 +239,24 @@ def list_dead_letters(session: Session, filters: DeadLetterFilters, paging: Pagi
 
     Example: `doorstep dead-letters list --endpoint shop --since 1d`
     """
-    page = paging.fetch(session.client.dead_letters.page, **_query(session, filters))
-    session.show_page(page, "dead_letters", _DEAD_LETTERS, _NO_DEAD_LETTERS)
+    query = _query(session, filters)
+    page = paging.fetch(session.client.dead_letters.page, **query)
+    empty = "" if page else none_of("dead letters", paging, "", **query) or _no_dead_letters(session.client)
+    session.show_page(page, "dead_letters", _DEAD_LETTERS, empty)
+
+
+def _no_dead_letters(client: Client) -> str:
+    """Without dead letters, there may still be failures that are retried."""
+    stats = client.stats()
+    healthy = not stats.deliveries["retrying"] and not stats.circuits_open
+    return "No failed events. All integrations healthy." if healthy else "No dead letters."
 
 
 @remote(dead_letters)
 def groups(session: Session) -> None:
     """Group dead letters by cause. Hundreds of them often share a few causes."""
-    session.show_page(session.client.dead_letters.groups(), "groups", _GROUPS, _NO_DEAD_LETTERS)
+    page = session.client.dead_letters.groups()
+    session.show_page(page, "groups", _GROUPS, "" if page else _no_dead_letters(session.client))
 
 
 @remote(dead_letters, "retry")
@@ -261,7 +270,7 @@ def retry_dead_letters(
     ] = None,
     canary: Annotated[
         bool,
-        typer.Option("--canary", help="Retry one dead letter of each cause first, and the others only if it succeeds."),
+        flag("--canary", "Retry one dead letter of each cause first, and the others only if it succeeds."),
     ] = False,
 ) -> int:
     """Retry dead letters with their retry count reset: one, several, those that match a filter, or all.
@@ -353,7 +362,7 @@ def cancel(session: Session, bulk_id: BulkId) -> None:
 def failures(session: Session, bulk_id: BulkId, paging: Paging) -> None:
     """List the deliveries that failed again."""
     page = paging.fetch(lambda **query: session.client.bulk.failures(bulk_id, **query))
-    session.show_page(page, "deliveries", _QUEUED, "Nothing failed.")
+    session.show_page(page, "deliveries", _QUEUED, "No delivery failed again.")
 
 
 def _watch(session: Session, bulk_id: str) -> int:

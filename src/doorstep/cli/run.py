@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import data_path, pinned, pinned_url
@@ -20,18 +21,21 @@ from doorstep.cli.output import Output, say
 from doorstep.config import PREFIX, Settings, secrets_of
 from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
 from doorstep.loop_binding import run_until_stopped
-from doorstep.stores.open import store_from_url
-from doorstep.telemetry.facts import Telemetry
+from doorstep.stores.open import grant_users, store_from_url
+from doorstep.telemetry.facts import LogLine, Telemetry, json_format
 from doorstep.telemetry.logs import open_log
 from doorstep.telemetry.redaction import safe_message, scrubbed, shown_url
 
 Command = Callable[[Telemetry, asyncio.Event], Awaitable[None]]
 
 
-def run_command(settings: Settings, command: Command, log_fd: int = 1) -> int:
+def run_command(
+    settings: Settings, command: Command, log_fd: int = 1, log_lines: Mapping[str, LogLine] = MappingProxyType({})
+) -> int:
     """Run until the command ends or a signal stops it; return the exit code. `log_fd` is the file descriptor of the
-    log."""
-    log = open_log(settings.log_level, settings.log_format, log_fd, secrets_of(settings))
+    log; `log_lines` are the changes that the program makes to it."""
+    lines = json_format(settings.service_name, log_lines)
+    log = open_log(settings.log_level, settings.log_format, log_fd, secrets_of(settings), lines)
     raise_file_limit()
     try:
         run_until_stopped(lambda stop: command(Telemetry(log), stop))
@@ -94,8 +98,8 @@ def freeze_startup_objects() -> None:
     gc.enable()
 
 
-def migrate(settings: Settings, output: Output) -> int:
-    """Migrate the database, and print its location."""
+def migrate(settings: Settings, output: Output, users: str | None) -> int:
+    """Migrate the database, give the role `users` its access, and print the location of the database."""
 
     async def command(_: Telemetry, __: asyncio.Event) -> None:
         store = store_from_url(pinned(settings).database_url)
@@ -103,6 +107,8 @@ def migrate(settings: Settings, output: Output) -> int:
             if (folder := data_path(settings)) is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             await store.migrate()
+            if users is not None:
+                await grant_users(settings.database_url, users)
         await store.close()
         say(f"The tables in {data_location(settings)} are up to date")
         if output.as_json:
@@ -118,6 +124,7 @@ def work(given: Mapping[str, object], app: str | None, *, isolate: bool, end_wit
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
+        doorstep.telemetry.failures = None  # the log of this command has them
         if end_with_parent:
             asyncio.get_running_loop().add_reader(0, _watch_parent, stop)
         with naming_database(doorstep.settings):
@@ -136,7 +143,7 @@ def work(given: Mapping[str, object], app: str | None, *, isolate: bool, end_wit
         finally:
             await doorstep.close()
 
-    return run_command(doorstep.settings, command)
+    return run_command(doorstep.settings, command, log_lines=doorstep.server.log_lines)
 
 
 def _watch_parent(stop: asyncio.Event) -> None:

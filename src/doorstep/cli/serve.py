@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -50,11 +50,12 @@ def serve(given: Mapping[str, object], app: str | None, *, isolate: bool) -> int
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
+        doorstep.telemetry.failures = None  # the log of this command has them
         with listener(settings.host, settings.port) as listening:
             url = address(listening)
             await serve_until(doorstep, listening, stop, lambda link: say(*banner(doorstep, url, link)))
 
-    return run_command(doorstep.settings, command)
+    return run_command(doorstep.settings, command, log_lines=doorstep.server.log_lines)
 
 
 async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asyncio.Event, ready: Ready) -> None:
@@ -111,9 +112,12 @@ def banner(doorstep: Doorstep, url: str, link: str | None) -> Iterator[str]:
     yield from admin_key_line(doorstep)
     if link is not None:
         yield console_line(doorstep.settings.public_url.rstrip("/") or url, link)
+    key = doorstep.generated_admin_key
+    if doorstep.server.first_lines is not None:
+        yield from doorstep.server.first_lines(url, key or "$DOORSTEP_ADMIN_KEY")
+        return
     yield "Next, send an event:"
     yield ""
-    key = doorstep.generated_admin_key
     header = f"'X-API-Key: {key}'" if key is not None else '"X-API-Key: $DOORSTEP_ADMIN_KEY"'
     body = """'{"event_type": "hello", "payload": {"text": "it works"}}'"""
     yield f"  curl -s {url}/v1/events -H {header} -H 'Content-Type: application/json' -d {body}"
@@ -159,6 +163,7 @@ class WebServer(uvicorn.Server):
             )
         )
         self._ready = ready
+        self._exiting = asyncio.Event()
 
     async def serve_until(self, stop: asyncio.Event, listening: socket.socket) -> None:
         """Serve until `stop` is set, or until the server stops on its own, which happens only after an error."""
@@ -169,7 +174,14 @@ class WebServer(uvicorn.Server):
         finally:
             stopping.cancel()
             self.should_exit = True
+            self._exiting.set()
         await serving
+
+    async def main_loop(self) -> None:
+        """Update the header `Date` once a second. Uvicorn's own loop wakes up ten times as often."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._exiting.wait(), 1.0)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -4,52 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Unpack
+from typing import TypedDict, Unpack
 
-from doorstep.client.call import Call, Page, Paging, delete, get, one, paged, post
+from doorstep.client.call import Call, Page, Paging, delete, get, one, paged, patch, post
 from doorstep.client.verbs import Group, R_co, each_of, verb
-from doorstep.schemas.accounts import (
-    AuditEntry,
-    AuditPage,
-    Key,
-    KeyPage,
-    NewKey,
-    NewOrg,
-    Org,
-    OrgPage,
-    RoleName,
-    SignInLink,
-)
-from doorstep.schemas.alerts import (
-    Alert,
-    AlertPage,
-    AlertRule,
-    AlertRulePage,
-    AlertState,
-    Channel,
-    ChannelKindName,
-    ChannelPage,
-    NewChannel,
-    Silence,
-    SilencePage,
-    TestSent,
-)
+from doorstep.schemas import accounts, alerts, stats
 from doorstep.schemas.shape import Id
-from doorstep.schemas.stats import Worker, WorkerPage
 
 
 class Keys(Group[R_co]):
     """`client.keys`: the API keys of the organization."""
 
     @verb
-    def create(self, name: str, role: RoleName, *, expires_at: datetime | None = None) -> Call[NewKey]:
-        """Create a key. Only this response contains the key itself."""
-        return post(one(NewKey), "/v1/keys", body={"name": name, "role": role, "expires_at": expires_at})
+    def create(
+        self, name: str, role: accounts.RoleName, *, expires_at: datetime | None = None, user_id: str | None = None
+    ) -> Call[accounts.NewKey]:
+        """Create a key. Only this response contains the key itself. A key with a user can access only the events of this
+        user; its role is `publisher`, `consumer` or `viewer`."""
+        body = {"name": name, "role": role, "expires_at": expires_at, "user_id": user_id}
+        return post(one(accounts.NewKey), "/v1/keys", body=body)
 
     @verb
-    def page(self, **paging: Unpack[Paging]) -> Call[Page[Key]]:
+    def page(self, **paging: Unpack[Paging]) -> Call[Page[accounts.Key]]:
         """One page of keys."""
-        return get(paged(KeyPage), "/v1/keys", query=paging)
+        return get(paged(accounts.KeyPage), "/v1/keys", query=paging)
 
     each = each_of(page)
 
@@ -63,14 +41,24 @@ class Orgs(Group[R_co]):
     """`client.orgs`: the organizations. Only admins of the default organization may use these methods."""
 
     @verb
-    def create(self, name: str) -> Call[NewOrg]:
+    def create(self, name: str) -> Call[accounts.NewOrg]:
         """Create an organization, with its first key."""
-        return post(one(NewOrg), "/v1/orgs", body={"name": name})
+        return post(one(accounts.NewOrg), "/v1/orgs", body={"name": name})
 
     @verb
-    def page(self, **paging: Unpack[Paging]) -> Call[Page[Org]]:
+    def rename(self, org_id: Id, name: str) -> Call[accounts.Org]:
+        """Rename an organization."""
+        return patch(one(accounts.Org), "/v1/orgs/{org_id}", org_id, body={"name": name})
+
+    @verb
+    def delete(self, org_id: Id, *, force: bool = False) -> Call[None]:
+        """Delete an organization. With `force`, its open deliveries become dead letters; otherwise, they prevent it."""
+        return delete("/v1/orgs/{org_id}", org_id, query={"force": "true" if force else None})
+
+    @verb
+    def page(self, **paging: Unpack[Paging]) -> Call[Page[accounts.Org]]:
         """One page of organizations."""
-        return get(paged(OrgPage), "/v1/orgs", query=paging)
+        return get(paged(accounts.OrgPage), "/v1/orgs", query=paging)
 
     each = each_of(page)
 
@@ -79,10 +67,10 @@ class SignInLinks(Group[R_co]):
     """`client.sign_in_links`: links to the console."""
 
     @verb
-    def create(self) -> Call[SignInLink]:
+    def create(self) -> Call[accounts.SignInLink]:
         """Create a single-use link that signs a browser in with this client's key. To get the full link, append its
         path to the server URL."""
-        return post(one(SignInLink), "/v1/sign-in-links")
+        return post(one(accounts.SignInLink), "/v1/sign-in-links")
 
 
 class Audit(Group[R_co]):
@@ -90,10 +78,17 @@ class Audit(Group[R_co]):
 
     @verb
     def page(
-        self, *, actor: str | None = None, action: str | None = None, **paging: Unpack[Paging]
-    ) -> Call[Page[AuditEntry]]:
-        """One page of audit entries, newest first."""
-        return get(paged(AuditPage), "/v1/audit", query={"actor": actor, "action": action, **paging})
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        **paging: Unpack[Paging],
+    ) -> Call[Page[accounts.AuditEntry]]:
+        """One page of audit entries, newest first. `actor` is a name, or the visible prefix of a key."""
+        query = {"actor": actor, "action": action, "since": since, "until": until, **paging}
+        return get(paged(accounts.AuditPage), "/v1/audit", query=query)
 
     each = each_of(page)
 
@@ -102,9 +97,9 @@ class Workers(Group[R_co]):
     """`client.workers`: the worker processes. Only keys of the default organization may list them."""
 
     @verb
-    def page(self) -> Call[Page[Worker]]:
+    def page(self) -> Call[Page[stats.Worker]]:
         """All workers, including those lost within the last day."""
-        return get(paged(WorkerPage), "/v1/workers")
+        return get(paged(stats.WorkerPage), "/v1/workers")
 
 
 class Alerts(Group[R_co]):
@@ -114,59 +109,51 @@ class Alerts(Group[R_co]):
     def page(
         self,
         *,
-        state: AlertState | None = None,
+        state: alerts.AlertState | None = None,
         rule: str | None = None,
         endpoint_id: Id | None = None,
         **paging: Unpack[Paging],
-    ) -> Call[Page[Alert]]:
+    ) -> Call[Page[alerts.Alert]]:
         """One page of alerts, newest first."""
         query = {"state": state, "rule": rule, "endpoint_id": endpoint_id, **paging}
-        return get(paged(AlertPage), "/v1/alerts", query=query)
+        return get(paged(alerts.AlertPage), "/v1/alerts", query=query)
 
     each = each_of(page)
 
     @verb
-    def read(self, alert_id: Id) -> Call[Alert]:
+    def read(self, alert_id: Id) -> Call[alerts.Alert]:
         """One alert."""
-        return get(one(Alert), "/v1/alerts/{alert_id}", alert_id)
+        return get(one(alerts.Alert), "/v1/alerts/{alert_id}", alert_id)
 
     @verb
-    def acknowledge(self, alert_id: Id, *, reason: str | None = None) -> Call[Alert]:
+    def acknowledge(self, alert_id: Id, *, reason: str | None = None) -> Call[alerts.Alert]:
         """Acknowledge an alert, to show that somebody is working on it."""
-        return post(one(Alert), "/v1/alerts/{alert_id}/acknowledge", alert_id, body={"reason": reason})
+        return post(one(alerts.Alert), "/v1/alerts/{alert_id}/acknowledge", alert_id, body={"reason": reason})
+
+
+class RuleChanges(TypedDict, total=False):
+    """The keyword arguments that change a rule."""
+
+    endpoint_id: Id | None
+    enabled: bool | None
+    threshold: float | None
+    window_seconds: float | None
+    minimum: int | None
+    cooldown_seconds: float | None
 
 
 class AlertRules(Group[R_co]):
     """`client.alert_rules`: the rules that raise alerts."""
 
     @verb
-    def page(self) -> Call[Page[AlertRule]]:
+    def page(self) -> Call[Page[alerts.AlertRule]]:
         """All rules in effect, including the built-in ones."""
-        return get(paged(AlertRulePage), "/v1/alert-rules")
+        return get(paged(alerts.AlertRulePage), "/v1/alert-rules")
 
     @verb
-    def set(
-        self,
-        rule: str,
-        *,
-        endpoint_id: Id | None = None,
-        enabled: bool | None = None,
-        threshold: float | None = None,
-        window_seconds: float | None = None,
-        minimum: int | None = None,
-        cooldown_seconds: float | None = None,
-    ) -> Call[AlertRule]:
+    def set(self, rule: str, **changes: Unpack[RuleChanges]) -> Call[alerts.AlertRule]:
         """Change a rule, for the organization or for one endpoint."""
-        body = {
-            "rule": rule,
-            "endpoint_id": endpoint_id,
-            "enabled": enabled,
-            "threshold": threshold,
-            "window_seconds": window_seconds,
-            "minimum": minimum,
-            "cooldown_seconds": cooldown_seconds,
-        }
-        return post(one(AlertRule), "/v1/alert-rules", body=body)
+        return post(one(alerts.AlertRule), "/v1/alert-rules", body={"rule": rule, **changes})
 
     @verb
     def reset(self, alert_rule_id: Id) -> Call[None]:
@@ -186,15 +173,15 @@ class Silences(Group[R_co]):
         endpoint_id: Id | None = None,
         rule: str | None = None,
         reason: str | None = None,
-    ) -> Call[Silence]:
+    ) -> Call[alerts.Silence]:
         """Create a silence that begins now or later."""
         body = {"until_at": until_at, "from_at": from_at, "endpoint_id": endpoint_id, "rule": rule, "reason": reason}
-        return post(one(Silence), "/v1/silences", body=body)
+        return post(one(alerts.Silence), "/v1/silences", body=body)
 
     @verb
-    def page(self) -> Call[Page[Silence]]:
+    def page(self) -> Call[Page[alerts.Silence]]:
         """All silences, including those that ended recently."""
-        return get(paged(SilencePage), "/v1/silences")
+        return get(paged(alerts.SilencePage), "/v1/silences")
 
     @verb
     def end(self, silence_id: Id) -> Call[None]:
@@ -209,13 +196,13 @@ class Channels(Group[R_co]):
     def create(
         self,
         name: str,
-        kind: ChannelKindName,
+        kind: alerts.ChannelKindName,
         target: str,
         *,
         rules: Sequence[str] | None = None,
         endpoint_ids: Sequence[Id] | None = None,
         recoveries: bool | None = None,
-    ) -> Call[NewChannel]:
+    ) -> Call[alerts.NewChannel]:
         """Create a channel. For a webhook, only this response contains the signing secret."""
         body = {
             "name": name,
@@ -225,27 +212,32 @@ class Channels(Group[R_co]):
             "endpoint_ids": endpoint_ids,
             "recoveries": recoveries,
         }
-        return post(one(NewChannel), "/v1/channels", body=body)
+        return post(one(alerts.NewChannel), "/v1/channels", body=body)
 
     @verb
-    def page(self) -> Call[Page[Channel]]:
+    def page(self) -> Call[Page[alerts.Channel]]:
         """All channels of the organization."""
-        return get(paged(ChannelPage), "/v1/channels")
+        return get(paged(alerts.ChannelPage), "/v1/channels")
 
     @verb
-    def read(self, channel_id: Id) -> Call[Channel]:
+    def kinds(self) -> Call[Page[alerts.ChannelKind]]:
+        """The kinds of channels, and why some of them are not available on this server."""
+        return get(paged(alerts.ChannelKindPage), "/v1/channel-kinds")
+
+    @verb
+    def read(self, channel_id: Id) -> Call[alerts.Channel]:
         """One channel and its health."""
-        return get(one(Channel), "/v1/channels/{channel_id}", channel_id)
+        return get(one(alerts.Channel), "/v1/channels/{channel_id}", channel_id)
 
     @verb
-    def test(self, channel_id: Id) -> Call[TestSent]:
+    def test(self, channel_id: Id) -> Call[alerts.TestSent]:
         """Send a test message."""
-        return post(one(TestSent), "/v1/channels/{channel_id}/test", channel_id)
+        return post(one(alerts.TestSent), "/v1/channels/{channel_id}/test", channel_id)
 
     @verb
-    def resume(self, channel_id: Id) -> Call[Channel]:
+    def resume(self, channel_id: Id) -> Call[alerts.Channel]:
         """Resume a channel that was disabled."""
-        return post(one(Channel), "/v1/channels/{channel_id}/resume", channel_id)
+        return post(one(alerts.Channel), "/v1/channels/{channel_id}/resume", channel_id)
 
     @verb
     def delete(self, channel_id: Id) -> Call[None]:

@@ -97,8 +97,12 @@ class Call(Generic[T]):
 
 
 def get(reader: Reader[T], route: str, *ids: Id, query: Mapping[str, object] | None = None) -> Call[T]:
-    """A GET request. Query parameters that are None are left out."""
-    texts = {name: _as_text(value) for name, value in given(query or {}).items()}
+    """A GET request. Query parameters that are None are left out. A mapping becomes one parameter for each of its
+    items: `payload[order.id]`."""
+    texts: dict[str, str] = {}
+    for name, value in given(query or {}).items():
+        items = {f"{name}[{key}]": one for key, one in value.items()} if isinstance(value, Mapping) else {name: value}
+        texts |= {key: _as_text(one) for key, one in items.items()}
     return Call("GET", route, ids, reader, query=texts, repeatable=True)
 
 
@@ -119,9 +123,10 @@ def patch(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object]) -
     return Call("PATCH", route, ids, reader, headers=JSON, content=msgspec.json.encode(body))
 
 
-def delete(route: str, *ids: Id) -> Call[None]:
+def delete(route: str, *ids: Id, query: Mapping[str, object] | None = None) -> Call[None]:
     """A DELETE request. It is not repeated, because the second response would be a 404."""
-    return Call("DELETE", route, ids, lambda _: None)
+    texts = {name: _as_text(value) for name, value in given(query or {}).items()}
+    return Call("DELETE", route, ids, lambda _: None, query=texts)
 
 
 def one(shape: type[T]) -> Reader[T]:
@@ -151,10 +156,13 @@ def given(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def json_of(payload: object) -> object:
-    """A payload to embed in a request body. Bytes must be JSON and are embedded unchanged.
+    """A payload to embed in a request body: plain values, dataclasses, TypedDicts, msgspec structs or a pydantic model,
+    which is written under the aliases of its fields. Bytes must be JSON and are embedded unchanged.
 
     The bytes are validated here, because invalid JSON could change the meaning of the surrounding body.
     """
+    if (pydantic := getattr(type(payload), "__pydantic_serializer__", None)) is not None:
+        return msgspec.Raw(pydantic.to_json(payload, by_alias=True))
     if not isinstance(payload, bytes | bytearray | memoryview):
         return payload
     content = bytes(payload)
@@ -168,4 +176,6 @@ def json_of(payload: object) -> object:
 def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if value is None:
+        return "null"
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import msgspec
 
@@ -84,6 +85,11 @@ class ApiError(ClientError):
         self.correlation_id = answer.headers.get("x-correlation-id")
         """The id of the request in Doorstep's log."""
         self.retry_after_seconds = answer.retry_after_seconds
+
+    def saying(self, message: str) -> Self:
+        """The same error with another message."""
+        self.args = (message,)
+        return self
 
 
 class Unauthenticated(ApiError):

@@ -13,10 +13,14 @@ import functools
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from doorstep.client.call import Call, Page, Silence
 from doorstep.client.errors import Answer, TimedOut
+
+if TYPE_CHECKING:
+    from doorstep.client import Asynchronous, Blocking
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,8 +36,32 @@ class Pause:
     seconds: float
 
 
-Step: TypeAlias = Call[Any] | Pause
-Reply: TypeAlias = Answer | Silence | float | None
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """A call of the caller's own function, which may be a coroutine function for an asyncio runner. The runner replies
+    with the exception that the function raised, or None."""
+
+    function: Callable[[], object]
+
+    def run(self) -> Exception | None:
+        try:
+            self.function()
+        except Exception as error:  # noqa: BLE001 (the consumer decides what an error means)
+            return error
+        return None
+
+    async def run_async(self) -> Exception | None:
+        try:
+            result = self.function()
+            if isawaitable(result):
+                await result
+        except Exception as error:  # noqa: BLE001 (as above)
+            return error
+        return None
+
+
+Step: TypeAlias = Call[Any] | Pause | Invoke
+Reply: TypeAlias = Answer | Silence | float | Exception | None
 Steps: TypeAlias = Generator[Step, Reply, T]
 
 
@@ -51,6 +79,12 @@ def pause(seconds: float) -> Steps[float]:
     if not isinstance(reply, float):
         raise TypeError(f"the reply to a pause is the time, got {reply!r}")
     return reply
+
+
+def invoke(function: Callable[[], object]) -> Steps[Exception | None]:
+    """Call a function. Returns the exception that it raised, if any."""
+    reply = yield Invoke(function)
+    return reply if isinstance(reply, Exception) else None
 
 
 # -- retries and waiting -----------------------------------------------------------------------------------
@@ -128,27 +162,7 @@ def until(poll: Callable[[], Steps[T]], done: Callable[[T], bool], timeout: floa
 # -- methods -----------------------------------------------------------------------------------------------
 
 
-class BlockingRunner(Protocol):
-    """Executes steps in the calling thread."""
-
-    retrying: Retrying
-
-    def run(self, steps: Steps[T], /) -> T: ...
-
-    def each(self, first: Call[Page[T]], /) -> Iterator[T]: ...
-
-
-class AsyncRunner(Protocol):
-    """Executes steps in an event loop."""
-
-    retrying: Retrying
-
-    async def run(self, steps: Steps[T], /) -> T: ...
-
-    def each(self, first: Call[Page[T]], /) -> AsyncIterator[T]: ...
-
-
-R_co = TypeVar("R_co", bound=BlockingRunner | AsyncRunner, covariant=True)
+R_co = TypeVar("R_co", bound="Blocking | Asynchronous", covariant=True)
 
 
 class Group(Generic[R_co]):
@@ -173,9 +187,9 @@ class Verb(Generic[P, T]):
     @overload
     def __get__(self, group: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, group: Group[BlockingRunner], owner: type) -> Callable[P, T]: ...
+    def __get__(self, group: Group[Blocking], owner: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self, group: Group[AsyncRunner], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, group: Group[Asynchronous], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, group: Group[Any] | None, owner: type) -> Any:
         if group is None:
             return self
@@ -199,9 +213,9 @@ class Each(Generic[P, T]):
     @overload
     def __get__(self, group: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, group: Group[BlockingRunner], owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, group: Group[Blocking], owner: type) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self, group: Group[AsyncRunner], owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, group: Group[Asynchronous], owner: type) -> Callable[P, AsyncIterator[T]]: ...
     def __get__(self, group: Group[Any] | None, owner: type) -> Any:
         if group is None:
             return self

@@ -8,12 +8,21 @@ from typing import TypedDict
 from doorstep.clock import SECOND
 from doorstep.model.rollup import MINUTE
 from doorstep.operations.stats import Report
-from doorstep.policy.reports import WINDOWS, coarser, failed_rates, levels, success_rates, times_to_delivery
+from doorstep.policy.reports import (
+    WINDOWS,
+    coarser,
+    failed_rates,
+    levels,
+    response_times,
+    success_rates,
+    times_to_delivery,
+)
 
 POINTS_MAX = 180
 """The maximum number of points per line. A chart that is half a screen wide cannot show more."""
 RANGES = tuple(WINDOWS)
 Values = Sequence[float | None]
+_RANKS = (0.5, 0.95, 0.99)
 
 
 class Line(TypedDict):
@@ -76,9 +85,15 @@ class Charts:
         return self._over_time("Failed events rate", "area", "%", lines)
 
     def times(self) -> Chart:
-        p50, p95, p99 = times_to_delivery(self._steps, (0.5, 0.95, 0.99))
-        lines = [("p50", "good", p50), ("p95", "waiting", p95), ("p99", "bad", p99)]
-        return self._over_time("Time to delivery", "line", "s", lines)
+        return self._quantiles("Time to delivery", times_to_delivery(self._steps, _RANKS))
+
+    def responses(self) -> Chart:
+        return self._quantiles("Response time", response_times(self._steps, _RANKS))
+
+    def _quantiles(self, title: str, quantiles: Sequence[Values]) -> Chart:
+        names = (("p50", "good"), ("p95", "waiting"), ("p99", "bad"))
+        lines = [(name, tone, values) for (name, tone), values in zip(names, quantiles, strict=True)]
+        return self._over_time(title, "line", "s", lines)
 
     def queue(self) -> Chart:
         lines = [("waiting or in progress", "busy", self._level("now_open")), ("dead", "bad", self._level("now_dead"))]

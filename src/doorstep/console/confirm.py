@@ -15,6 +15,7 @@ from uuid import UUID
 from starlette.responses import Response
 
 from doorstep.clock import Instant, to_iso
+from doorstep.console import outcomes
 from doorstep.console.fields import EVENT_FILTER, LETTER_FILTER, QUEUE_FILTER, Fields, events_of, letters_of, queue_of
 from doorstep.console.formatting import plural
 from doorstep.console.request import FormError, PageRequest, Pages
@@ -25,7 +26,6 @@ from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, States
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.record import uuid7
-from doorstep.operations.actions import DONE
 from doorstep.operations.bulk import RATE_MAX, RATE_MIN
 
 # -- an action on one item -------------------------------------------------------------------------------------
@@ -143,6 +143,8 @@ class BulkConfirmation(NamedTuple):
     kind: BulkKind
     title: str
     """The verb for the confirmation's question: `Retry` becomes `Retry 5 deliveries?`"""
+    about_one: str = ""
+    """The name of the text that asks about a single delivery, if it has its own."""
     warning: str = ""
     danger: bool = False
     rate: bool = False
@@ -176,22 +178,32 @@ async def _ask_bulk(
         endpoints=endpoints,
         chosen=chosen.fields.pairs,
         gone=len(chosen.selection.delivery_ids or ()) - preview.count.value,
+        required=_needs_reason(question, chosen.selection),
         canary=question.canary and chosen.selection.letters is not None,
         once=one_time_id(request),
     )
+
+
+def _needs_reason(question: BulkConfirmation, selection: Selection) -> bool:
+    """Whether the action needs a reason: if it cannot be undone and may affect several deliveries."""
+    return question.danger and (selection.delivery_ids is None or len(selection.delivery_ids) > 1)
 
 
 async def _start_bulk(request: PageRequest, question: BulkConfirmation, chosen: Chosen) -> Response:
     """Performs the action. An action on a single delivery takes effect immediately. An action on several deliveries
     becomes a bulk operation, whose page shows the progress."""
     selection = chosen.selection
-    reason = reason_of(request.form, required=question.danger)
+    reason = reason_of(request.form, required=_needs_reason(question, selection))
     if selection.delivery_ids is not None and len(selection.delivery_ids) == 1:
+        (delivery_id,), only_in = selection.delivery_ids, selection.only_in
+        if question.kind is BulkKind.RETRY:
+            of = "letters" if only_in == DEAD_STATES else "queue"
+            return await outcomes.retry(request, delivery_id, of=of, reason=reason, only_in=only_in)
         kind = ActionKind(question.kind.value)
         await request.components.deliveries.act_on(
-            kind, request.org_id, selection.delivery_ids[0], request.actor, reason, only_in=selection.only_in
+            kind, request.org_id, delivery_id, request.actor, reason, only_in=only_in
         )
-        return request.done(f"The delivery was {DONE[kind]}.")
+        return request.done(outcomes.done(request, kind))
     return await start_bulk(request, question.kind, selection, reason)
 
 
@@ -213,12 +225,10 @@ async def start_bulk(
         bulk_id=one_time_id(request),
     )
     items = ("delivery", "deliveries") if selection.events is None else ("event",)
-    said = (
-        f"Started with {plural(bulk.total, *items)}."
-        if bulk.created_at >= now
-        else "Already started: this form was sent before."
-    )
-    return request.done(said, f"/console/bulk/{bulk.bulk_id}")
+    place = f"/console/bulk/{bulk.bulk_id}"
+    if bulk.created_at < now:
+        return request.done("Already started: this form was sent before.", place)
+    return request.done(f"Started with {plural(bulk.total, *items)}.", place, watch=outcomes.watch_of(bulk))
 
 
 # -- endpoints to choose from ----------------------------------------------------------------------------------

@@ -78,7 +78,9 @@ def policy_text(policy: PolicyForm) -> str:
         return policy.name
     jitter = "" if policy.jitter == _JITTER else f"; jitter {100 * policy.jitter:.12g}%"
     deadline = "" if policy.deadline_seconds is None else f"; deadline {span_text(policy.deadline_seconds)}"
-    return f"{delays_text(policy)}{jitter}{deadline}"
+    recovery = "; recovery" if policy.retry_on_recovery else ""
+    manual = "; manual" if policy.manual else ""
+    return f"{delays_text(policy)}{jitter}{deadline}{recovery}{manual}"
 
 
 def delays_text(policy: RetryPolicy) -> str:
@@ -102,6 +104,7 @@ _TEXTS: dict[InputKind, Callable[[Any], str]] = {
     "headers": lambda value: _lines(": ", dict.fromkeys(value, KEPT)),
     "policies": lambda value: _lines(" = ", {key: policy_text(one) for key, one in value.items()}),
     "signing": str,
+    "secret": lambda value: "",
 }
 
 
@@ -114,6 +117,9 @@ def _policy_texts(policy: PolicyForm | None) -> dict[str, str]:
         "policy.delays": delays_text(policy),
         "policy.jitter": _TEXTS["percent"](policy.jitter),
         "policy.deadline_seconds": "" if deadline is None else span_text(deadline),
+        "policy.retry_on_recovery": _TEXTS["tick"](policy.retry_on_recovery),
+        "policy.manual": _TEXTS["tick"](policy.manual),
+        "policy.ignore_retry_after": _TEXTS["tick"](policy.ignore_retry_after),
     }
 
 
@@ -132,7 +138,7 @@ def changes_of(fields: Fields, before: EndpointForm) -> dict[str, Any]:
     changes = {
         name: _value(name, fields, before.headers)
         for name, inputs in _INPUTS_OF.items()
-        if name != "signing" and touched.intersection(inputs)
+        if name not in ("signing", "secret") and touched.intersection(inputs)
     }
     if changes.get(_KIND, ...) is None:  # the destination is set by its short form, the field `url` or `handler`
         del changes[_KIND]
@@ -222,6 +228,9 @@ def _policy(fields: Fields) -> PolicyForm | None:
         delays_from_text("policy.delays", fields.text("policy.delays") or ""),
         _JITTER if jitter is None else jitter,
         fields.span("policy.deadline_seconds"),
+        retry_on_recovery=fields.flag("policy.retry_on_recovery"),
+        manual=fields.flag("policy.manual"),
+        ignore_retry_after=fields.flag("policy.ignore_retry_after"),
     )
 
 
@@ -237,6 +246,7 @@ _READERS: dict[InputKind, Callable[[Fields, str], Any]] = {
     "pairs": lambda fields, name: dict(_pairs(fields, name)),
     "policies": lambda fields, name: {key: policy_from_text(name, text) for key, text in _pairs(fields, name)},
     "signing": lambda fields, name: fields.text(name) or "v1",
+    "secret": lambda fields, name: fields.text(name) or None,
 }
 _INPUTS_OF: dict[str, list[str]] = {}
 """For each field, the names of its inputs."""
@@ -273,14 +283,16 @@ def in_force(endpoint: Endpoint, org: Org | None, standard: RetryPolicy, retries
 def in_words(policy: RetryPolicy) -> str:
     """`Immediately, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Delays vary by 10%.`"""
     if not policy.delays:
-        return "One attempt. Failures are not retried automatically; they wait for an operator."
+        waits = "wait in the retry queue for an operator" if policy.manual else "become dead letters"
+        return f"One attempt. Failures are not retried automatically; they {waits}."
     attempts = f"{len(policy.delays) + 1} attempts"
     if not any(policy.delays):
         return f"{attempts}, one right after another." + _deadline(policy)
     delays = [_duration(delay) for delay in policy.delays]
     whole = _duration(sum(policy.delays))
     vary = f" Delays vary by {policy.jitter:.0%}." if policy.jitter else ""
-    return f"Immediately, then after {_listed(delays)}: {attempts} within {whole}.{vary}{_deadline(policy)}"
+    early = " Sooner when the receiver is back." if policy.retry_on_recovery else ""
+    return f"Immediately, then after {_listed(delays)}: {attempts} within {whole}.{vary}{early}{_deadline(policy)}"
 
 
 def _deadline(policy: RetryPolicy) -> str:
@@ -302,19 +314,33 @@ def _duration(span_seconds: float) -> str:
 
 
 def policy_from_text(field: str, text: str) -> PolicyForm:
-    """Parse a name, or delays with options: `5s, 5m, 2h; jitter 20%; deadline 1d`."""
+    """Parse a name, or delays with options: `5s, 5m, 2h; jitter 20%; deadline 1d; recovery`."""
     delays, *rest = (part.strip() for part in text.split(";"))
     if delays in BUILT_IN and not rest:
         return delays
+    if delays.isidentifier():
+        raise InvalidInput(
+            field, f"there is no policy {delays[:40]!r}; known are {', '.join(BUILT_IN)}, or give delays"
+        )
     options = dict(_option(field, part) for part in rest)
-    return RetryPolicy(delays_from_text(field, delays), options.get("jitter", _JITTER), options.get("deadline"))
+    return RetryPolicy(delays_from_text(field, delays), **options)
 
 
-def _option(field: str, part: str) -> tuple[str, float]:
-    name, _, value = part.partition(" ")
-    if name not in ("jitter", "deadline"):
-        raise InvalidInput(field, f"{part[:40]!r} is not an option; the options are jitter and deadline")
-    return name, span_from_text(field, value) if name == "deadline" else _jitter(field, value)
+def _option(field: str, part: str) -> tuple[str, Any]:
+    match part.partition(" "):
+        case "recovery", "", _:
+            return "retry_on_recovery", True
+        case "manual", "", _:
+            return "manual", True
+        case "exact", "", _:
+            return "ignore_retry_after", True
+        case "deadline", _, value:
+            return "deadline_seconds", span_from_text(field, value)
+        case "jitter", _, value:
+            return "jitter", _jitter(field, value)
+    raise InvalidInput(
+        field, f"{part[:40]!r} is not an option; the options are jitter, deadline, recovery, manual and exact"
+    )
 
 
 def _jitter(field: str, text: str) -> float:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
-from doorstep.clock import Instant, from_datetime, seconds
+from doorstep.clock import Instant, from_datetime, moment, seconds
 from doorstep.console.formatting import SPAN_UNITS
 from doorstep.errors import InvalidInput
 from doorstep.model.event import EventStatus
@@ -84,6 +84,14 @@ class Fields:
     def moment(self, name: str) -> Instant | None:
         """A date, or a date and a time. Without an offset, it is read as UTC."""
         return self.read(name, _moment, "must be a date and a time, such as 2026-01-31 14:30 (UTC)")
+
+    def for_input(self, name: str) -> str:
+        """The value for a date and time input, in UTC without an offset; empty if it cannot be parsed."""
+        try:
+            at = self.moment(name)
+        except InvalidInput:
+            return ""
+        return "" if at is None else moment(at).replace(" ", "T")
 
     def span(self, name: str) -> float | None:
         """A duration in seconds: `5`, `5s`, `5m`, `2h`, `1d`."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import accumulate
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from doorstep.clock import SECOND, Instant, to_iso
+from doorstep.clock import SECOND, Instant, from_datetime, to_iso
 from doorstep.model.listing import Count
 from doorstep.policy.alert_messages import percent
 
@@ -54,27 +55,33 @@ def span_text(span_seconds: float) -> str:
     return f"{span_seconds:.15g}s"
 
 
+def instant(at: Instant | datetime | None) -> Instant | None:
+    """A time as the filters take it: the library's own methods return datetimes."""
+    return from_datetime(at) if isinstance(at, datetime) else at
+
+
 def exactly(at: Instant) -> str:
     """A date and a time to the microsecond, for people to read: `2026-01-31 14:30:05.123456 UTC`."""
     return to_iso(at).replace("T", " ").replace("Z", " UTC")
 
 
-def moment(at: Instant) -> str:
-    """A date and a time to the second."""
-    return to_iso(at)[:19].replace("T", " ")
-
-
-def spoken(text: str, now: Instant) -> str:
-    """A message from the engine, with times to the second and without today's date: `until 14:30:05 UTC`."""
+def spoken(text: str, now: Instant) -> Markup:
+    """A message from the engine, with times to the second and without today's date: `until 14:30:05 UTC`. Each time is
+    an element that static/times.js turns into local time."""
     today = to_iso(now)[:10]
-    return _INSTANT.sub(lambda found: f"{found[2]} UTC" if found[1] == today else f"{found[1]} {found[2]} UTC", text)
+
+    def element(found: re.Match[str]) -> str:
+        day = "" if found[1] == today else f"{found[1]} "
+        return f'<time datetime="{found[0]}" data-at>{day}{found[2]} UTC</time>'
+
+    return Markup(_INSTANT.sub(element, escape(text)))
 
 
-def until(text: str, now: Instant) -> str:
+def until(text: str, now: Instant) -> Markup:
     """Reduces a message from the engine to the time in it: `until 14:30:05 UTC`. A message without a time stays as it
     is."""
     found = _INSTANT.search(text)
-    return f"until {spoken(found[0], now)}" if found else text
+    return Markup("until {}").format(spoken(found[0], now)) if found else escape(text)
 
 
 def amount(value: float) -> str:

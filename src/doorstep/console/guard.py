@@ -13,12 +13,14 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from doorstep.console.badges import badges_of
 from doorstep.console.fields import Fields
+from doorstep.console.outcomes import current_flash
 from doorstep.console.rendering import rendered
 from doorstep.console.request import HOME, SESSION_COOKIE, Page, PageRequest, html, inside, is_secure, path_and_query
 from doorstep.console.sessions import Session, Sessions, SignInLinks
 from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, Overloaded, StoreUnavailable
-from doorstep.model.org import ONLY_DEFAULT_ORG, ApiKey, Permission, permission_error
+from doorstep.model.org import NOT_FOR_USERS, ONLY_DEFAULT_ORG, ApiKey, Permission, permission_error
 
 if TYPE_CHECKING:
     from doorstep.app import Doorstep
@@ -49,6 +51,7 @@ class Guard:
 
     def route(self, page: Page) -> Route:
         async def answer(request: Request) -> Response:
+            request.scope["doorstep.route"] = page.path
             session = await self.session(request)
             if session is None:
                 return _to_sign_in(request)
@@ -73,6 +76,8 @@ class Guard:
                 request.form = await self.form(http)
                 if not _is_ours(http, request.form, session):
                     return show_problem(request, Problem(403, "Nothing was changed", _STALE))
+            request.badges = await badges_of(request.components, request.org_id)
+            request.flash = await current_flash(request)
             return await page.answer(request)
         except Exception as error:  # noqa: BLE001  any error that the page did not handle
             return answer_error(request, error)
@@ -197,7 +202,8 @@ class SignIn:
         return response
 
     def _welcome(self, request: Request, key: ApiKey, to: str) -> Response:
-        if refusal := permission_error(key.role, Permission.LOOK):
+        refusal = permission_error(key.role, Permission.LOOK) or (NOT_FOR_USERS if key.user_id is not None else None)
+        if refusal is not None:
             return _form(request, refusal, 403)
         response = RedirectResponse(to, 303)
         set_session(response, self._guard.sessions.begin(key), request)
@@ -224,7 +230,7 @@ class Problem(NamedTuple):
 def problem_of(error: Exception) -> Problem:
     match error:
         case NotFound():
-            return Problem(404, "Not found", str(error))
+            return Problem(404, "Not found", f"{str(error)[:1].upper()}{str(error)[1:]}.")
         case InvalidInput():
             return Problem(422, "Invalid input", str(error))
         case Overloaded():

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from doorstep import __version__
-from doorstep.clock import to_iso
+from doorstep.clock import moment, to_iso
 from doorstep.console import formatting
 from doorstep.errors import NotFound
 from doorstep.model.action import REASON_CHARACTERS_MAX
@@ -20,7 +20,7 @@ from doorstep.operations.bulk import RATE_MAX, RATE_MIN
 from doorstep.operations.endpoints import DRAIN_MAX, DRAIN_MIN
 
 _FOLDER = Path(__file__).with_name("templates")
-_FILTERS = ("ago", "lasting", "exactly", "moment", "spoken", "until", "amount", "counted", "sized", "pretty")
+_FILTERS = ("instant", "ago", "lasting", "exactly", "spoken", "until", "amount", "counted", "sized", "pretty")
 _FUNCTIONS = ("share", "plural", "sparkline")
 
 
@@ -38,7 +38,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {name: getattr(formatting, name) for name in _FILTERS} | {"utc": to_iso}
+    environment.filters |= {name: getattr(formatting, name) for name in _FILTERS} | {"moment": moment, "utc": to_iso}
     environment.globals |= {name: getattr(formatting, name) for name in _FUNCTIONS} | {
         "asset": asset,
         "menu": MENU,

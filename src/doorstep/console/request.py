@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from doorstep.console.rendering import rendered
 from doorstep.console.sessions import Flash, Session, Sessions
 from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.org import Permission
+from doorstep.policy.wording import CONSOLE_WORDING
 
 if TYPE_CHECKING:
     from doorstep.app import Doorstep
@@ -55,6 +56,8 @@ class PageRequest:
         """Whether a form was sent."""
         self.refreshing = "hx-request" in http.headers
         """Whether htmx is reloading the live part of a page. If so, a flash message waits for the next full page."""
+        self.badges: Mapping[str, str] = {}
+        """The counts in the menu, by the path of the screen."""
         self.correlation_id = str(http.scope["correlation_id"])
         self._sessions = sessions
         self.flash = None if self.refreshing else sessions.open(http.cookies.get(FLASH_COOKIE, ""), Flash)
@@ -77,6 +80,11 @@ class PageRequest:
         shows it."""
         return self.form if self.is_post else self.query
 
+    @property
+    def filtered(self) -> bool:
+        """Whether the query narrows the list. Its place and its order do not."""
+        return bool(self.query.without("cursor", "limit", "sort", "order"))
+
     def may(self, permission: str) -> bool:
         return self.session.may(Permission(permission))
 
@@ -93,9 +101,13 @@ class PageRequest:
 
     # -- responses -----------------------------------------------------------------------------------------
 
+    def say(self, name: str, **counts: int) -> str:
+        """A text of CONSOLE_WORDING, as the program words it."""
+        return (self.doorstep.server.wording.get(name) or CONSOLE_WORDING[name]).format_map(counts)
+
     def page(self, template: str, status: int = 200, **context: object) -> Response:
         response = html(rendered(template, request=self, now=self.now, **context), status)
-        if self.flash is not None:
+        if self.flash is not None and not self.flash.watch:
             response.delete_cookie(FLASH_COOKIE, path=HOME)
         return response
 
@@ -108,9 +120,9 @@ class PageRequest:
         values = self.form if entered is None or error is not None else entered
         return self.page(template, status, entered=values, error=error, **context)
 
-    def done(self, sentence: str, to: str | None = None) -> Response:
-        """Redirect to a page that shows this sentence as a success message."""
-        return self._redirect(to or self.back, Flash(sentence))
+    def done(self, sentence: str, to: str | None = None, watch: str = "") -> Response:
+        """Redirect to a page that shows this sentence as a success message. With `watch`, the result follows."""
+        return self._redirect(to or self.back, Flash(sentence, watch=watch))
 
     def refused(self, sentence: str, to: str | None = None) -> Response:
         return self._redirect(to or self.back, Flash(sentence, good=False))

@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from doorstep.console import outcomes
 from doorstep.console.guard import Failures, Guard, SignIn, with_error_page
 from doorstep.console.pages import (
     alert_settings,
@@ -18,22 +19,29 @@ from doorstep.console.pages import (
     bulk,
     delivery,
     endpoint,
+    endpoint_deliveries,
     endpoints,
     events,
     failed_deliveries,
     overview,
     pipelines,
+    search,
     settings,
 )
 from doorstep.console.rendering import PREFIX, serve_asset
-from doorstep.console.request import HOME, Page, Pages
+from doorstep.console.request import HOME, Page, PageRequest, Pages
 from doorstep.console.sessions import SignInLinks
+from doorstep.errors import NotFound
+from doorstep.model.org import Permission
 
 if TYPE_CHECKING:
     from doorstep.app import Doorstep
 
 SCREENS: tuple[Pages, ...] = (
     overview.PAGES,
+    outcomes.PAGES,
+    search.PAGES,
+    search.FIELD_PAGES,
     bulk.PAGES,
     audit.PAGES,
     failed_deliveries.QUEUE_PAGES,
@@ -44,6 +52,7 @@ SCREENS: tuple[Pages, ...] = (
     endpoints.PAGES,
     endpoint.FORM_PAGES,
     endpoint.PAGES,
+    endpoint_deliveries.PAGES,
     batches.PAGES,
     pipelines.PAGES,
     pipelines.ENTITY_PAGES,
@@ -77,10 +86,16 @@ def add_console(application: Starlette, doorstep: Doorstep, links: SignInLinks, 
     application.add_route(f"{PREFIX}/{{edition}}/{{name:path}}", serve_asset, methods=["GET"], include_in_schema=False)
     _add(application, "GET", "/", _home)
     application.add_route("/", _home, methods=["GET"], include_in_schema=False)
+    unknown = Page("GET", f"{HOME}/{{path:path}}", Permission.LOOK, _not_found)
+    application.add_route(unknown.path, guard.route(unknown), methods=["GET", "POST"], include_in_schema=False)
 
 
 def _add(application: Starlette, method: str, path: str, answer: Callable[[Request], Awaitable[Response]]) -> None:
     application.add_route(HOME + path, with_error_page(answer), methods=[method], include_in_schema=False)
+
+
+async def _not_found(request: PageRequest) -> Response:
+    raise NotFound(f"there is no page {request.path}")
 
 
 async def _home(_: Request) -> Response:

@@ -49,6 +49,8 @@ class Flash(msgspec.Struct):
 
     sentence: str
     good: bool = True
+    watch: str = ""
+    """If the result of the action is not known yet: the query of the page that tells it; see outcomes.py."""
 
 
 class _SealedSession(msgspec.Struct):

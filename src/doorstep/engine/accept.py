@@ -6,24 +6,28 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict, cast
 from uuid import UUID
-
-import msgspec
 
 from doorstep.clock import LATEST, Clock, Instant, from_datetime
 from doorstep.coalesce import Coalescer, Weight
 from doorstep.engine import facts
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.engine.fan_out import fan_out
-from doorstep.errors import InvalidInput, StaleRouting, StoreUnavailable
-from doorstep.model.event import Event, EventContent, Receipt, Submission
+from doorstep.engine.intake import Intake, Offer
+from doorstep.errors import InvalidInput, NotFound, StaleRouting, StoreUnavailable
+from doorstep.model.claim import Claim
+from doorstep.model.event import Event, EventContent, Receipt, Submission, any_left
 from doorstep.model.record import uuid7
+from doorstep.payloads import json_of
 from doorstep.policy.payload import check_payload
+from doorstep.policy.search import search_keys
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
+from doorstep.telemetry.redaction import safe_message
 from doorstep.telemetry.tracing import current, incoming, kept
 
 _BATCH_MAX = Weight(1_000, 16 * 1024 * 1024)
@@ -33,6 +37,7 @@ _STALE_TRIES = 5
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}")
 _CORRELATION_ID = re.compile(r"[!-~]{0,128}")
 _KEY_CHARACTERS_MAX = 255
+USER_CHARACTERS_MAX = 200
 _METADATA_BYTES_MAX = 16_384
 _STORED_BYTES_MAX = 2**29
 """The largest payload from the outbox. SQLite and PostgreSQL store values of up to 1 GB, but the whole statement must
@@ -77,6 +82,8 @@ class Accepter:
         self._telemetry = telemetry
         self._wake = wake
         self._payload_bytes_max = tuning.payload_bytes_max
+        self.intake: Intake | None = None
+        """Claims deliveries while they are accepted; None while this process does not deliver."""
         self._new_id = new_id
         self._coalescer: Coalescer[_Call, list[Receipt]] = Coalescer(
             self._accept_calls,
@@ -107,37 +114,58 @@ class Accepter:
             if self._directory.version < 0:
                 await self._directory.reload()
             now = self._clock.now()
-            prepared = [self._prepare(call, now) for call in calls]
-            submissions = [submission for part in prepared if isinstance(part, list) for submission in part]
             try:
-                receipts = iter(await self._store_all(submissions, now))
+                with self.intake.offer(now) if self.intake else nullcontext() as offer:
+                    return await self._accept_group(calls, now, offer)
             except StaleRouting:
                 await self._directory.reload()
-                continue
-            return [part if isinstance(part, Exception) else [next(receipts) for _ in part] for part in prepared]
         raise StoreUnavailable("endpoints change faster than events can be routed; try again")
 
-    async def _store_all(self, submissions: list[Submission], now: Instant) -> list[Receipt]:
-        receipts = await self._store.accept(submissions, self._directory.version, now)
+    async def _accept_group(
+        self, calls: list[_Call], now: Instant, offer: Offer | None
+    ) -> Sequence[list[Receipt] | Exception]:
+        prepared = [self._prepare(call, now, offer) for call in calls]
+        submissions = [submission for part in prepared if isinstance(part, list) for submission in part]
+        receipts = iter(await self._store_all(submissions, now, offer))
+        return [part if isinstance(part, Exception) else [next(receipts) for _ in part] for part in prepared]
+
+    async def _store_all(self, submissions: list[Submission], now: Instant, offer: Offer | None) -> list[Receipt]:
+        lease = offer.lease if offer else None
+        receipts = await self._store.accept(submissions, self._directory.version, now, lease)
+        claims = [claim for receipt in receipts for claim in receipt.claims]
         if self._telemetry.has_subscribers:
-            self._telemetry.emit_all(facts.accepted(submissions, receipts))
+            self._telemetry.emit_all((*facts.accepted(submissions, receipts), *facts.claimed(claims)))
         if tracing := self._telemetry.tracing:
             tracing.record(facts.accepted_spans(submissions, receipts, self._clock.now(), tracing))
-        self._wake()
+        if claims and self.intake:
+            self._start(self.intake, claims)
+        if any_left(submissions, receipts):
+            self._wake()
         return receipts
 
-    def _prepare(self, call: _Call, now: Instant) -> list[Submission] | InvalidInput:
+    def _start(self, intake: Intake, claims: Sequence[Claim]) -> None:
+        """Start the claims. The events are stored, so an error here must not make their senders repeat them. If an
+        attempt did not start, its lease runs out, and another worker takes over."""
+        try:
+            intake.take(claims)
+        except Exception as error:  # noqa: BLE001  a bug in Doorstep
+            message = f"claims of accepted events could not be started: {safe_message(error)}"
+            self._telemetry.note(self._clock.now(), "error", message, claims=len(claims))
+
+    def _prepare(self, call: _Call, now: Instant, offer: Offer | None) -> list[Submission] | InvalidInput | NotFound:
         """The submissions of one call. If the call names an unknown endpoint, only this call fails, not the whole
         batch."""
         submissions: list[Submission] = []
         for position, draft in enumerate(call):
+            if self._directory.org(draft.org_id) is None:  # another process has deleted it: the directory was reloaded
+                return NotFound(f"no organization {draft.org_id}")
             try:
-                submissions.append(self._submission(draft, now))
+                submissions.append(self._submission(draft, now, offer))
             except InvalidInput as error:
                 return InvalidInput(_where(call, position) + error.field, error.message)
         return submissions
 
-    def _submission(self, draft: Draft, now: Instant) -> Submission:
+    def _submission(self, draft: Draft, now: Instant, offer: Offer | None) -> Submission:
         event_id, tracing = draft.event_id or self._new_id(now), self._telemetry.tracing
         trace = kept(draft.trace)
         event = Event(
@@ -152,11 +180,16 @@ class Accepter:
             metadata=draft.metadata,
             ordering_key=draft.ordering_key,
             trace=tracing.begin(event_id) if tracing and trace is None else trace,
+            user_id=draft.user_id,
         )
         deliveries = fan_out(event, draft.endpoint_ids, draft.deleted, self._directory, partial(self._new_id, now))
+        if offer is not None:
+            deliveries = offer.mark(event, deliveries)
+        org = self._directory.org(draft.org_id)
+        keys = search_keys(event.payload, event.metadata, org.search_fields) if org and org.search_fields else ()
         if draft.idempotency_key is None:
-            return Submission(event, deliveries)
-        return Submission(event, deliveries, draft.idempotency_key, fingerprint(draft))
+            return Submission(event, deliveries, search_keys=keys)
+        return Submission(event, deliveries, stored_key(draft.idempotency_key, draft.user_id), fingerprint(draft), keys)
 
 
 def _where(drafts: Sequence[Draft], position: int) -> str:
@@ -175,18 +208,24 @@ def fingerprint(draft: Draft) -> bytes:
     return hashlib.sha256(repr(parts).encode()).digest()
 
 
+def check_event_type(field: str, event_type: str) -> None:
+    """Raise InvalidInput unless an event may have this type."""
+    if not _EVENT_TYPE.fullmatch(event_type):
+        raise InvalidInput(
+            field,
+            "must be 1 to 128 letters, digits and the characters _ . : / - and must start with a letter, a digit or _, "
+            f"got {event_type[:140]!r}",
+        )
+
+
 def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
     """Raise InvalidInput for a draft that some store could not hold or some receiver could not read."""
     _check_types(draft, where)
     check_payload(draft.payload, payload_bytes_max, f"{where}payload")
-    if not _EVENT_TYPE.fullmatch(draft.event_type):
-        raise InvalidInput(
-            f"{where}event_type",
-            "must be 1 to 128 letters, digits and the characters _ . : / - and must start with a letter, a digit or _, "
-            f"got {draft.event_type[:140]!r}",
-        )
+    check_event_type(f"{where}event_type", draft.event_type)
     check_key(f"{where}idempotency_key", draft.idempotency_key)
     check_key(f"{where}ordering_key", draft.ordering_key)
+    check_user(f"{where}user_id", draft.user_id)
     if not _CORRELATION_ID.fullmatch(draft.correlation_id):
         raise InvalidInput(f"{where}correlation_id", "must be at most 128 visible ASCII characters")
     if draft.metadata != b"{}":
@@ -220,8 +259,21 @@ def _check_types(draft: Draft, where: str) -> None:
 
 def _check_instant(field: str, instant: object) -> None:
     if type(instant) is not int or not 0 <= instant < LATEST:
-        message = "must be a datetime with a time zone, or whole microseconds since 1970, and before the year 10000"
+        message = "must be a datetime with a time zone, not before 1970 and before the year 10000"
         raise InvalidInput(field, f"{message}, got {instant!r:.100}")
+
+
+def stored_key(key: str | None, user_id: str | None) -> str | None:
+    """The idempotency key as it is stored: each user has their own. A key cannot contain the newline."""
+    return key if key is None or user_id is None else f"{user_id}\n{key}"
+
+
+def check_user(field: str, user_id: str | None) -> None:
+    """Raise InvalidInput unless this can name the user of a key and of events."""
+    if user_id is not None and not (
+        isinstance(user_id, str) and 0 < len(user_id) <= USER_CHARACTERS_MAX and user_id.isprintable()
+    ):
+        raise InvalidInput(field, f"must be 1 to {USER_CHARACTERS_MAX} printable characters")
 
 
 def check_key(field: str, key: str | None) -> None:
@@ -238,34 +290,38 @@ def _check_metadata(field: str, metadata: bytes) -> None:
         raise InvalidInput(field, "must be an object")
 
 
-When = datetime | Instant
-"""A datetime with a time zone, or an instant."""
-
-
 class Options(TypedDict, total=False):
     """The options of `send`."""
 
     org_id: UUID
     endpoint_ids: Sequence[UUID] | None
     """Send only to these endpoints. If omitted, the event goes to all endpoints whose event types match."""
-    deliver_at: When | None
-    expires_at: When | None
+    deliver_at: datetime | None
+    """A time with a time zone."""
+    expires_at: datetime | None
     """No attempt starts after this time. Deliveries that are still waiting become dead letters."""
     metadata: Mapping[str, object] | bytes
     ordering_key: str | None
     """Events with the same key reach each endpoint in the order in which they were accepted."""
     idempotency_key: str | None
     correlation_id: str | None
+    user_id: str | None
+    """The user who owns the event. Among keys with a user, only this user's can access the event."""
     traceparent: str | None
     """The W3C trace context of the event. If omitted, the current OpenTelemetry context is used, if any."""
     tracestate: str | None
 
 
+_OPTION_NAMES = Options.__annotations__.keys()
+
+
 def draft_of(event_type: str, payload: object, default_org: UUID, options: Options) -> Draft:
     """Build a draft from the arguments of `send`.
 
-    A payload given as bytes must be JSON and is sent unchanged. Any other value is encoded as JSON.
+    A payload given as bytes must be JSON and is sent unchanged. Any other value is encoded as JSON: plain values,
+    pydantic models, dataclasses, TypedDicts and msgspec structs.
     """
+    check_options(options)
     return Draft(
         org_id=options.get("org_id", default_org),
         event_type=event_type,
@@ -278,7 +334,37 @@ def draft_of(event_type: str, payload: object, default_org: UUID, options: Optio
         ordering_key=options.get("ordering_key"),
         idempotency_key=options.get("idempotency_key"),
         trace=_trace(options),
+        user_id=options.get("user_id"),
     )
+
+
+def check_options(options: Options) -> None:
+    """Raise InvalidInput for an unknown option: a misspelled `idempotency_key` must not be ignored."""
+    for name in options.keys() - _OPTION_NAMES:
+        raise InvalidInput(name, f"is not an option of send; use one of {', '.join(_OPTION_NAMES)}")
+
+
+def drafts_of(given: Iterable[tuple[str, object] | tuple[str, object, Options]], default_org: UUID) -> list[Draft]:
+    """Build drafts from the arguments of `send_many`. An error names the event."""
+    drafts: list[Draft] = []
+    for position, one in enumerate(given):
+        event_type, payload, options = _parts(f"events[{position}]", one)
+        try:
+            drafts.append(draft_of(event_type, payload, default_org, options))
+        except InvalidInput as error:
+            raise InvalidInput(f"events[{position}].{error.field}", error.message) from None
+    return drafts
+
+
+def _parts(field: str, given: object) -> tuple[Any, object, Options]:
+    """The event type, payload and options of one event of `send_many`."""
+    match given:
+        case (event_type, payload):
+            return event_type, payload, {}
+        case (event_type, payload, {**options}):
+            return event_type, payload, cast(Options, options)
+    message = "must be a tuple of event type and payload, or of event type, payload and a dict with options"
+    raise InvalidInput(field, f"{message}, got {given!r:.100}")
 
 
 def new_correlation_id() -> str:
@@ -297,10 +383,8 @@ def _trace(options: Options) -> str | None:
 
 
 def _json(field: str, value: object) -> bytes:
-    if isinstance(value, bytes):
-        return value
     try:
-        return msgspec.json.encode(value)
+        return json_of(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(field, f"cannot be written as JSON: {error}") from None
 
@@ -313,8 +397,12 @@ def _ids(endpoint_ids: object) -> tuple[UUID, ...] | None:
     raise InvalidInput("endpoint_ids", f"must be a list of UUIDs, got {endpoint_ids!r:.100}")
 
 
-def _instant(field: str, when: When | None) -> Instant | None:
+def _instant(field: str, when: datetime | None) -> Instant | None:
+    if when is None:
+        return None
+    if not isinstance(when, datetime):  # callers without a type checker may pass anything
+        raise InvalidInput(field, f"must be a datetime with a time zone, got {when!r:.100}")
     try:
-        return from_datetime(when) if isinstance(when, datetime) else when
+        return from_datetime(when)
     except ValueError as error:
         raise InvalidInput(field, str(error)) from None

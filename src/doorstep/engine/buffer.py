@@ -8,7 +8,7 @@ wait here longer than a tenth of a second.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 from doorstep.clock import MILLISECOND, Instant
@@ -26,13 +26,15 @@ _UNSTARTED_KEPT = 10_000
 class EndpointBuffer:
     """The claims of one endpoint in this worker."""
 
-    __slots__ = ("_pace", "_window_at", "_window_count", "busy", "slots", "target", "waiting")
+    __slots__ = ("_pace", "_window_at", "_window_count", "busy", "fresh_first", "slots", "target", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Claim] = deque()
         self.busy = 0
         self.slots = 0
         self.target = 0
+        self.fresh_first = False
+        """While the endpoint recovers: whether the next odd slot is for a fresh delivery."""
         self._window_at: Instant = 0
         self._window_count = 0
         self._pace = 0
@@ -94,9 +96,17 @@ class ClaimBuffer:
         """Every endpoint with attempts in flight, and the number of these attempts."""
         return ((key, buffer.busy) for key, buffer in self._endpoints.items() if buffer.busy)
 
+    def held_endpoints(self) -> Iterator[tuple[UUID, int]]:
+        """Every endpoint with claims, and the number of these claims."""
+        return ((key, buffer.held) for key, buffer in self._endpoints.items() if buffer.held)
+
     @property
     def waiting(self) -> int:
         return sum(len(buffer.waiting) for buffer in self._endpoints.values())
+
+    def held_of(self, endpoint_id: UUID) -> int:
+        buffer = self._endpoints.get(endpoint_id)
+        return buffer.held if buffer else 0
 
     def waiting_of(self, endpoint_id: UUID) -> int:
         buffer = self._endpoints.get(endpoint_id)
@@ -108,6 +118,13 @@ class ClaimBuffer:
             buffer.waiting.append(claim)
             self.bytes_of[claim.org_id] += len(claim.payload)
             buffer.slots = max(buffer.slots, 1)  # an operator's retry is made even if the circuit is open
+
+    def admit(self, claims: Sequence[Claim]) -> None:
+        """Add claims that were made for free slots, and give them these slots."""
+        self.add(claims)
+        for endpoint_id, count in Counter(claim.endpoint_id for claim in claims).items():
+            buffer = self[endpoint_id]
+            buffer.slots = max(buffer.slots, buffer.busy + count)  # claims that already waited get no slots here
 
     def start(self) -> list[Claim]:
         """Take as many waiting claims as there are free slots; they count as busy from now on."""

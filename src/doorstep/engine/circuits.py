@@ -16,7 +16,7 @@ from doorstep.engine.directory import RACES_MAX, Directory, Tuning, change_endpo
 from doorstep.errors import NotFound
 from doorstep.model.attempt import Outcome
 from doorstep.model.claim import Lane, Settlement
-from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
+from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, Endpoint, EndpointState
 from doorstep.policy import circuit as rules
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import EndpointDisabled, Telemetry
@@ -40,6 +40,14 @@ class Circuits:
         self._telemetry = telemetry
         self._unhealthy: set[UUID] = set()
 
+    def rules_of(self, endpoint: Endpoint) -> CircuitRules:
+        """The endpoint's rules. The settings of the installation may switch all circuits off."""
+        return endpoint.circuit if self._tuning.circuits else replace(endpoint.circuit, enabled=False)
+
+    def in_force(self, lane: Lane, endpoint: Endpoint) -> Lane:
+        """The lane without a circuit that was open when circuits were switched off. The next result closes it."""
+        return replace(lane, circuit=None) if lane.is_barred and not self.rules_of(endpoint).enabled else lane
+
     def observe(self, lanes: Iterable[Lane]) -> None:
         """Remember which endpoints are unhealthy. Successes need to be recorded only for these.
 
@@ -47,6 +55,10 @@ class Circuits:
         circuit. So endpoints are not removed here, but only after a success has been recorded.
         """
         self._unhealthy.update(lane.endpoint_id for lane in lanes if lane.circuit and _is_unhealthy(lane.circuit))
+
+    def is_healthy(self, endpoint_id: UUID) -> bool:
+        """Whether nothing is known against the endpoint. Its stored circuit may tell more."""
+        return endpoint_id not in self._unhealthy
 
     async def acquire_probe(self, endpoint: Endpoint, circuit: Circuit, now: Instant) -> bool:
         """When the pause of an open circuit has ended, return True for exactly one worker, which may then send one
@@ -57,19 +69,19 @@ class Circuits:
             return False
         return await self._write(endpoint, circuit, probing, "the pause has ended: one probe is allowed")
 
-    async def record(self, settlements: Sequence[Settlement], now: Instant) -> set[UUID]:
-        """Count results in order; returns the endpoints whose circuit has just opened."""
-        opened = set()
+    async def record(self, settlements: Sequence[Settlement], now: Instant) -> dict[UUID, CircuitState]:
+        """Count results in order; returns the endpoints whose circuit has just opened or closed."""
+        changed = {}
         for endpoint_id, results in self._results(settlements).items():
             endpoint = self._directory.endpoint(endpoint_id)
-            if endpoint and await self._record_endpoint(endpoint, results, now):
-                opened.add(endpoint_id)
+            if endpoint and (state := await self._record_endpoint(endpoint, results, now)):
+                changed[endpoint_id] = state
         for settlement in settlements:
             if settlement.outcome.disable_endpoint:
                 claim, asked = settlement.claim, settlement.outcome.reason or "webhook-delivery: disable"
                 reason = f"The receiver asked not to be called again: {asked}"
                 await self.disable(claim.org_id, claim.endpoint_id, reason, now)
-        return opened
+        return changed
 
     def _results(self, settlements: Sequence[Settlement]) -> dict[UUID, list[bool | None]]:
         """The results of each endpoint: success, failure or neither. Healthy endpoints without failures are omitted."""
@@ -81,12 +93,15 @@ class Circuits:
                 results.setdefault(endpoint_id, []).append(_verdict(outcome))
         return results
 
-    async def _record_endpoint(self, endpoint: Endpoint, results: list[bool | None], now: Instant) -> bool:
+    async def _record_endpoint(
+        self, endpoint: Endpoint, results: list[bool | None], now: Instant
+    ) -> CircuitState | None:
+        """The new state of the circuit; None if it is the same as before."""
         for _ in range(RACES_MAX):
             before = await self._store.get(Circuit, None, endpoint.endpoint_id)
-            after = _apply(before, results, endpoint, now)
+            after = _apply(before, results, self.rules_of(endpoint), now)
             closed = after.state is CircuitState.CLOSED
-            why = "an attempt succeeded" if closed else f"{after.failures} failures in a row"
+            why = "an attempt succeeded" if closed else rules.in_a_row(after.failures)
             if after == before or await self._write(endpoint, before, after, why):
                 break
         if _is_unhealthy(after):
@@ -97,7 +112,7 @@ class Circuits:
             days = endpoint.circuit.disable_after_seconds / 86_400
             reason = f"It failed for {days:g} days without a single success."
             await self.disable(endpoint.org_id, endpoint.endpoint_id, reason, now)
-        return after.state is CircuitState.OPEN and before.state is not CircuitState.OPEN
+        return after.state if after.state is not before.state else None
 
     async def _write(self, endpoint: Endpoint, before: Circuit, after: Circuit, why: str) -> bool:
         return await put_circuit(self._store, self._telemetry, endpoint, before, after, why, self._clock.now())
@@ -127,12 +142,12 @@ def _verdict(outcome: Outcome) -> bool | None:
     return True if outcome.succeeded else False if outcome.blames_endpoint else None
 
 
-def _apply(circuit: Circuit, results: list[bool | None], endpoint: Endpoint, now: Instant) -> Circuit:
+def _apply(circuit: Circuit, results: list[bool | None], own: CircuitRules, now: Instant) -> Circuit:
     for succeeded in results:
         if succeeded:
             circuit = rules.after_success(circuit, now)
         elif succeeded is None:
             circuit = rules.after_uncounted(circuit, now)
         else:
-            circuit = rules.after_failure(circuit, endpoint.circuit, now)
+            circuit = rules.after_failure(circuit, own, now)
     return circuit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -14,9 +14,9 @@ from doorstep.engine.buffer import ClaimBuffer
 from doorstep.engine.circuits import Circuits
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.model.attempt import Code
-from doorstep.model.claim import Lane, Quota
+from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.endpoint import Circuit, Endpoint, EndpointState
-from doorstep.policy.circuit import allowance, probing
+from doorstep.policy.circuit import allowance, attemptable, parts_of, probing
 from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.policy.fairness import Demand, byte_shares, shares
 from doorstep.stores.store import Store
@@ -64,23 +64,75 @@ class Claimer:
         self._telemetry = telemetry
         self._worker = worker
         self._transports = transports
+        self.backlogged: frozenset[UUID] = frozenset()
+        """The endpoints that had deliveries to attempt in the last round, and may have more."""
 
     async def claim(self) -> Instant | None:
         """Read the lanes, share out the slots, and claim. Returns the time at which another round may claim more."""
         now = self._clock.now()
         lanes = await self._store.due_lanes(now)
         self._circuits.observe(lanes)
-        served = [(lane, endpoint) for lane in lanes if (endpoint := await self._served(lane, now))]
-        due = [(lane, endpoint) for lane, endpoint in served if lane.due_at <= now]
+        served = [
+            (self._circuits.in_force(lane, endpoint), endpoint)
+            for lane in lanes
+            if (endpoint := await self._served(lane, now))
+        ]
+        due = [(lane, endpoint) for lane, endpoint in served if attemptable(lane, now)]
+        self.backlogged = frozenset(lane.endpoint_id for lane, _ in due if lane.due_at <= now)
         self._share_slots(due, now)
-        await self._acquire_probes(due, now)
+        probes = await self._acquire_probes(due, now)
         forced_max, quotas = self._within_bytes(self._quotas(due, now))
+        parts = self._parts(quotas, due, now)
         until = self._clock.now() + seconds(self._tuning.lease_seconds)
-        claims = await self._store.claim(quotas, now, until, self._worker, forced_max, self._unserved(lanes))
+        first = [part for part, *_ in parts]
+        claims = await self._store.claim(first, now, until, self._worker, forced_max, self._unserved(lanes))
+        if probes:
+            claims = [claim._replace(probe=_is_probe(claim, probes)) for claim in claims]
+        self._take(claims)
+        if any(later for _, *later in parts):
+            await self._claim_rest(quotas, parts, claims, now, until)
+        return _next_at(served, quotas, now)
+
+    def _take(self, claims: Sequence[Claim]) -> None:
+        """Put claims into the buffer. Each call of the store is taken at once: if the next call of the round fails,
+        these claims must not wait until their leases end."""
         self._buffer.add(claims)
         if self._telemetry.has_subscribers:
             self._telemetry.emit_all(facts.claimed(claims))
-        return _next_at(served, quotas, now)
+
+    def _parts(self, quotas: Sequence[Quota], due: Sequence[_Due], now: Instant) -> list[list[Quota]]:
+        """The parts of each quota, in order; only the quota of a recovering endpoint has several."""
+        lanes = {lane.endpoint_id: lane for lane, _ in due if lane.circuit}
+        if not lanes:
+            return [[quota] for quota in quotas]
+        return [self._parts_in(quota, lanes.get(quota.endpoint_id), now) for quota in quotas]
+
+    def _parts_in(self, quota: Quota, lane: Lane | None, now: Instant) -> list[Quota]:
+        if lane is None:
+            return [quota]
+        buffer = self._buffer[quota.endpoint_id]
+        buffer.fresh_first ^= bool(quota.count % 2)
+        return parts_of(quota, lane, now, buffer.fresh_first)
+
+    async def _claim_rest(
+        self,
+        quotas: Sequence[Quota],
+        parts: Sequence[Sequence[Quota]],
+        claims: Sequence[Claim],
+        now: Instant,
+        until: Instant,
+    ) -> None:
+        """Claim the later parts of quotas, as far as the `claims` of earlier parts have left room."""
+        taken = Counter(claim.endpoint_id for claim in claims if claim.was_due_at is not None)
+        for turn in range(1, max(map(len, parts))):
+            left = [
+                replace(part[turn], count=quota.count - taken[quota.endpoint_id])
+                for quota, part in zip(quotas, parts, strict=True)
+                if len(part) > turn and quota.count > taken[quota.endpoint_id]
+            ]
+            more = await self._store.claim(left, now, until, self._worker) if left else []
+            taken.update(claim.endpoint_id for claim in more)
+            self._take(more)
 
     async def _served(self, lane: Lane, now: Instant) -> Endpoint | None:
         """The endpoint of the lane, if this worker may attempt its deliveries.
@@ -99,6 +151,8 @@ class Claimer:
 
     def _serves(self, endpoint: Endpoint) -> bool:
         """Whether this worker can deliver to the endpoint. A Python handler may be registered in some workers only."""
+        if endpoint.endpoint_id in self._directory.unsealable:
+            return False
         transport = self._transports.get(endpoint.destination.kind)
         return transport is not None and transport.serves(endpoint.destination.target, endpoint.org_id)
 
@@ -121,7 +175,7 @@ class Claimer:
             Demand(
                 lane.endpoint_id,
                 endpoint.org_id,
-                lane.due_at,
+                min(lane.due_at, now),
                 self._buffer.busy_of(lane.endpoint_id),
                 self._busy_max(lane, endpoint, now),
             )
@@ -132,12 +186,16 @@ class Claimer:
             self._buffer[demand.endpoint_id].slots = demand.busy + granted.get(demand.endpoint_id, 0)
 
     def _busy_of_orgs(self) -> Counter[UUID]:
-        """Attempts in flight per organization. A deleted endpoint counts as an organization of its own."""
-        busy: Counter[UUID] = Counter()
-        for endpoint_id, count in self._buffer.busy_endpoints():
+        """Attempts in flight per organization."""
+        return self._by_org(self._buffer.busy_endpoints())
+
+    def _by_org(self, of_endpoints: Iterable[tuple[UUID, int]]) -> Counter[UUID]:
+        """The sums per organization. A deleted endpoint counts as an organization of its own."""
+        sums: Counter[UUID] = Counter()
+        for endpoint_id, count in of_endpoints:
             endpoint = self._directory.endpoint(endpoint_id)
-            busy[endpoint.org_id if endpoint else endpoint_id] += count
-        return busy
+            sums[endpoint.org_id if endpoint else endpoint_id] += count
+        return sums
 
     def _busy_max(self, lane: Lane, endpoint: Endpoint, now: Instant) -> int:
         if self._may_probe(lane, now):
@@ -145,9 +203,29 @@ class Claimer:
         limits = [
             endpoint.concurrency_max or self._tuning.connections_per_endpoint,
             allowance(lane.circuit, now),
-            self._transports[endpoint.destination.kind].slots(endpoint.destination.target),
+            self._slots_in_transport(endpoint),
         ]
         return min(limit for limit in limits if limit is not None)
+
+    def slots_of(self, endpoint_id: UUID, now: Instant) -> tuple[int, int]:
+        """How many claims of this endpoint the worker holds, and up to how many of its new deliveries may be claimed
+        while they are accepted. If the endpoint has older deliveries or a shared limit, or is in doubt, this is 0."""
+        endpoint, held = self._directory.endpoint(endpoint_id), self._buffer.held_of(endpoint_id)
+        if endpoint is None or endpoint.state is not EndpointState.ACTIVE or endpoint_id in self.backlogged:
+            return held, 0
+        if endpoint.concurrency_max is not None or rate_of(endpoint, now) is not None:
+            return held, 0
+        if not (self._circuits.is_healthy(endpoint_id) and self._serves(endpoint)):
+            return held, 0
+        limits = (self._tuning.connections_per_endpoint, self._slots_in_transport(endpoint))
+        return held, min(limit for limit in limits if limit is not None)
+
+    def held_by_orgs(self) -> Counter[UUID]:
+        """How many claims of each organization this worker holds."""
+        return self._by_org(self._buffer.held_endpoints())
+
+    def _slots_in_transport(self, endpoint: Endpoint) -> int | None:
+        return self._transports[endpoint.destination.kind].slots(endpoint.destination.target)
 
     def _may_probe(self, lane: Lane, now: Instant) -> bool:
         circuit = lane.circuit
@@ -157,12 +235,17 @@ class Claimer:
             and not self._buffer.busy_of(lane.endpoint_id)
         )
 
-    async def _acquire_probes(self, due: Sequence[_Due], now: Instant) -> None:
-        """Acquire the right to probe endpoints that have a free slot. After each pause, a circuit allows one probe."""
+    async def _acquire_probes(self, due: Sequence[_Due], now: Instant) -> set[UUID]:
+        """Acquire the right to probe endpoints that have a free slot. After each pause, a circuit allows one probe.
+        Returns the endpoints to probe."""
+        probes = set()
         for lane, endpoint in due:
             buffer = self._buffer[lane.endpoint_id]
             if lane.circuit and buffer.slots and self._may_probe(lane, now):
                 buffer.slots = int(await self._circuits.acquire_probe(endpoint, lane.circuit, now))
+                if buffer.slots:
+                    probes.add(lane.endpoint_id)
+        return probes
 
     def _quotas(self, due: Sequence[_Due], now: Instant) -> list[tuple[UUID, Quota]]:
         """The quota of each endpoint that needs more claims, together with its organization."""
@@ -196,6 +279,12 @@ class Claimer:
         if _failing(lane):
             return min(_FAILING_STEP, max(0, buffer.target - buffer.held))
         return buffer.target - buffer.held if buffer.low else 0
+
+
+def _is_probe(claim: Claim, probes: Collection[UUID]) -> bool:
+    """Whether this is the claim for which the right to a probe was acquired. An operator's retry is an ordinary
+    attempt."""
+    return claim.was_due_at is not None and claim.endpoint_id in probes
 
 
 def _in_doubt(circuit: Circuit | None, now: Instant) -> bool:

@@ -16,14 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from doorstep.clock import Clock, Instant, seconds
+from doorstep.encryption import UnsealError
 from doorstep.engine.attempt import prepare
 from doorstep.engine.buffer import ClaimBuffer
 from doorstep.engine.circuits import Circuits
 from doorstep.engine.claim import Claimer
 from doorstep.engine.directory import Directory, Profile, Tuning
+from doorstep.engine.intake import Intake
 from doorstep.engine.settle import Settler
-from doorstep.errors import DoorstepError
-from doorstep.model.attempt import Code, Failure, Outcome, Reply
+from doorstep.model.attempt import Code, Outcome, Reply
 from doorstep.model.claim import Claim, Settlement
 from doorstep.model.endpoint import Endpoint, EndpointState, HandlerDestination
 from doorstep.policy.classification import (
@@ -31,7 +32,6 @@ from doorstep.policy.classification import (
     EXPIRED_WHILE_WAITING,
     classify,
     lost_worker,
-    no_reply,
     without_attempt,
 )
 from doorstep.policy.retry import Random, settlement_for
@@ -40,9 +40,6 @@ from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.redaction import safe_message
 from doorstep.transports.transport import Transmission, Transport
 
-_UNSETTLED_MAX = 5_000
-"""The maximum backlog of results waiting to be written. If it is exceeded, the store is down or slow, and the worker
-claims nothing more."""
 _LAST_WRITES_SECONDS = 2.0
 """How long a stopping worker waits for the store to accept its last results."""
 _POLL_SECONDS = 0.02
@@ -77,17 +74,23 @@ class Deliverer:
         self.settler = Settler(
             store, circuits, clock, telemetry, self._release_waiting, wake, tuning.settle_linger_seconds
         )
+        self.intake = Intake(self._claimer, self.buffer, tuning, worker, self._fill_slots, self.settler)
 
     # -- claim and start -----------------------------------------------------------------------------------
 
     async def round(self) -> Instant | None:
         """Claim deliveries for the free slots and start them. Returns when another round may claim more."""
-        if self.settler.backlog > _UNSETTLED_MAX:
+        if self.settler.is_behind:
             return self._clock.now() + seconds(0.05)
         next_at = await self._claimer.claim()
         self._fill_slots()
         self.buffer.forget_idle(self._clock.now())
         return next_at
+
+    @property
+    def idle(self) -> bool:
+        """Whether the last round found nothing to attempt."""
+        return not self._claimer.backlogged
 
     def _fill_slots(self) -> None:
         """Start claims until all slots are taken. If a claim is cancelled, the next one gets its slot.
@@ -99,26 +102,37 @@ class Deliverer:
             self._start(claims)
 
     def _start(self, claims: Sequence[Claim]) -> None:
-        now, tracing = self._clock.now(), self._telemetry.tracing
+        now = self._clock.now()
         transmissions: defaultdict[str, list[Transmission]] = defaultdict(list)
         for claim in claims:
-            profile = self._ready(claim, now)
-            if profile is None:
+            prepared = self._prepared(claim, now)
+            if prepared is None:
                 self.buffer.cancel(claim)
             else:
+                kind, transmission = prepared
                 self.in_flight[claim.key, claim.token] = claim
-                transmissions[profile.kind].append(prepare(claim, profile, now, tracing))
-        for kind, prepared in transmissions.items():
-            self._transports[kind].start(prepared)
+                transmissions[kind].append(transmission)
+        for kind, batch in transmissions.items():
+            self._transports[kind].start(batch)
+
+    def _prepared(self, claim: Claim, now: Instant) -> tuple[str, Transmission] | None:
+        """The kind of the transport and what it shall send; None if the attempt must not or cannot be made."""
+        try:
+            profile = self._ready(claim, now)
+            return (profile.kind, prepare(claim, profile, now, self._telemetry.tracing)) if profile else None
+        except Exception as error:  # noqa: BLE001  the other claims must be started
+            self._note_bug(claim, now, f"an attempt could not be prepared: {safe_message(error)}")
+            return None
 
     def _ready(self, claim: Claim, now: Instant) -> Profile | None:
         """The profile for the attempt. If the attempt must not be made, the claim is settled or released here, and the
         result is None."""
         try:
             profile = self._directory.profile(claim.endpoint_id, now)
-        except DoorstepError as error:  # this process's key cannot decrypt the endpoint's secrets
-            failure = Failure(Code.UNSEALABLE, "This worker cannot decrypt the endpoint's secrets.", detail=str(error))
-            self.settler.put([self._decide(claim, no_reply(claim, now, now, failure))])
+        except UnsealError as error:  # not the delivery's fault: it costs no attempt, and no more are claimed
+            message = f"this worker leaves the deliveries of an endpoint to other workers: {error}"
+            self._telemetry.note(now, "error", message, endpoint_id=claim.endpoint_id)
+            self.settler.release([claim])
             return None
         if profile is None:
             self._settle_unattempted(claim, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now)
@@ -150,7 +164,7 @@ class Deliverer:
         for endpoint_id, count in finished.items():
             self.buffer.finished(endpoint_id, count, now)
         self._fill_slots()
-        if any(self.buffer[endpoint_id].low for endpoint_id in finished):
+        if self._claimer.backlogged and any(self.buffer[endpoint_id].low for endpoint_id in finished):
             self._wake()
 
     def _settlements(self, claim: Claim, reply: Reply) -> list[Settlement]:
@@ -165,10 +179,13 @@ class Deliverer:
         try:
             return [self._decide(claim, reply)]
         except Exception as error:  # noqa: BLE001  the other replies of the batch must not be lost
-            message = f"a reply could not be classified: {safe_message(error)}"
-            ids = {"delivery_id": claim.delivery_id, "correlation_id": claim.correlation_id}
-            self._telemetry.note(reply.finished_at, "error", message, **ids)
+            self._note_bug(claim, reply.finished_at, f"a reply could not be classified: {safe_message(error)}")
             return []
+
+    def _note_bug(self, claim: Claim, at: Instant, message: str) -> None:
+        """Note a bug in Doorstep that affects one claim. Its lease runs out, and the attempt is settled as lost."""
+        ids = {"delivery_id": claim.delivery_id, "correlation_id": claim.correlation_id}
+        self._telemetry.note(at, "error", message, **ids)
 
     def _decide(self, claim: Claim, reply: Reply) -> Settlement:
         endpoint = self._directory.endpoint(claim.endpoint_id)
@@ -195,6 +212,8 @@ class Deliverer:
         The settler must still be running. If the store does not respond, results that are still unwritten are dropped.
         Their leases then run out, and other workers settle these attempts as lost.
         """
+        self.intake.close()
+        await _until(lambda: not self.intake.offers, _LAST_WRITES_SECONDS)
         self.settler.release(self.buffer.take_waiting())
         await _until(lambda: not self.in_flight, grace_seconds)
         for transport in self._transports.values():

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from doorstep.clock import Instant, to_iso
-from doorstep.encryption import Sealer
+from doorstep.encryption import Sealer, UnsealError
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.action import AuditEntry, audit_entry
 from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState, RetryPolicy, Routing
@@ -55,6 +55,9 @@ class Directory:
         self._orgs: dict[UUID, Org] = {}
         self._profiles: dict[UUID, Profile] = {}
         self._policies: dict[tuple[UUID, str], RetryPolicy] = {}
+        self.unsealable: set[UUID] = set()
+        """Endpoints whose secrets another key encrypts. This happens only if the key of the installation was changed
+        while this process was running, so their deliveries are left to other workers."""
         self.version = -1
         self.routes = RouteTable(())
 
@@ -71,38 +74,49 @@ class Directory:
         orgs = await self._store.find(None, Orgs())
         if routing.version < self.version:
             return  # a concurrent reload has already loaded a newer version
-        self._orgs = {org.org_id: org for org in orgs}
-        self._endpoints = {endpoint.endpoint_id: endpoint for endpoint in routing.endpoints}
+        self._orgs = {org.org_id: org for org in orgs if org.deleted_at is None}
+        endpoints = tuple(endpoint for endpoint in routing.endpoints if endpoint.org_id in self._orgs)
+        self._endpoints = {endpoint.endpoint_id: endpoint for endpoint in endpoints}
         self._profiles.clear()
         self._policies.clear()
-        self.routes = RouteTable(routing.endpoints)
+        self.unsealable.clear()
+        self.routes = RouteTable(endpoints)
         self.version = routing.version
 
     async def check_org(self, org_id: UUID) -> None:
-        """Raise NotFound unless the organization exists. If it is unknown, the directory is reloaded first."""
+        """Raise NotFound unless the organization exists."""
+        if not await self.has_org(org_id):
+            raise NotFound(f"no organization {org_id}")
+
+    async def has_org(self, org_id: UUID) -> bool:
+        """Whether the organization exists and is not deleted. If it is unknown, the directory is reloaded first."""
         if org_id not in self._orgs:
             await self.reload()
-            if org_id not in self._orgs:
-                raise NotFound(f"no organization {org_id}")
+        return org_id in self._orgs
 
     def endpoint(self, endpoint_id: UUID) -> Endpoint | None:
         return self._endpoints.get(endpoint_id)
 
     @property
     def endpoints(self) -> Collection[Endpoint]:
-        """All endpoints that are not deleted."""
+        """All endpoints that are not deleted, except those of deleted organizations."""
         return self._endpoints.values()
 
     def org(self, org_id: UUID) -> Org | None:
         return self._orgs.get(org_id)
 
     def profile(self, endpoint_id: UUID, now: Instant) -> Profile | None:
+        """The profile of an endpoint; None if it was deleted. Raises UnsealError for an endpoint in `unsealable`."""
         profile = self._profiles.get(endpoint_id)
         if profile is None or (profile.stale_at is not None and profile.stale_at <= now):
             endpoint = self._endpoints.get(endpoint_id)
             if endpoint is None:
                 return None
-            profile = Profile(endpoint, self._sealer, self._tuning.timeout_seconds, now)
+            try:
+                profile = Profile(endpoint, self._sealer, self._tuning.timeout_seconds, now)
+            except UnsealError:
+                self.unsealable.add(endpoint_id)
+                raise
             self._profiles[endpoint_id] = profile
         return profile
 
@@ -149,6 +163,8 @@ class Tuning(Record, frozen=True, kw_only=True):
     """The maximum number of attempts that one worker has in flight to one endpoint, unless the endpoint sets its own
     limit."""
     policy: RetryPolicy = BUILT_IN["standard"]
+    circuits: bool = True
+    """Whether circuits may open. If not, the rules of every endpoint count as switched off."""
     retries_max: int = 20
     """The maximum number of retries in any policy."""
     settle_linger_seconds: float = 0.002
@@ -159,16 +175,18 @@ class Tuning(Record, frozen=True, kw_only=True):
     """The maximum number of events that may wait to be committed. Further events are rejected with "try again
     later"."""
     accept_queue_bytes_max: int = 64 * 1024 * 1024
-    """The maximum total size of the payloads and metadata of the events that wait to be committed."""
+    """The maximum total size of the payloads and metadata of the events waiting to be committed."""
     buffer_bytes_max: int = 128 * 1024 * 1024
     """The maximum total size of the payloads that one worker holds, whether they wait for a slot or are in flight. Even
     at this limit, the worker claims one delivery for an organization if it holds none for that organization."""
     settle_slack_seconds: float = 0.25
-    """An attempt starts only if its lease will outlast its timeout by this much, which leaves time to write the result.
-    A lease is at least a second longer than any timeout (config.py). The rest of that second is for the time between
-    claim and start."""
+    """An attempt starts only if the lease will still have this much time left when the attempt times out, so that there
+    is time to write the result. A lease is at least a second longer than any timeout (config.py). The rest of that
+    second is for the time between claim and start."""
     payload_bytes_max: int = 262_144
     retention_days: float = 7
+    dead_retention_days: float = 0
+    """0 keeps dead letters."""
     inbox_retention_days: float = 30
     audit_retention_days: float = 365
     entity_retention_days: float = 365
@@ -190,11 +208,15 @@ async def current_routing(store: Store) -> Routing:
     return routing
 
 
+class AlreadyExists(Conflict):
+    """An endpoint with the same id exists already."""
+
+
 async def create_endpoint(store: Store, endpoint: Endpoint, actor: str, endpoints_max: int | None = None) -> Endpoint:
     """Store a new endpoint with its audit entry; returns the endpoint as stored."""
     put = Put(document=endpoint, expected_version=0, limit=endpoints_max)
     if not await store.write([put], _audit_entry(endpoint, actor, "endpoint.create")):
-        raise Conflict(f"an endpoint {endpoint.endpoint_id} already exists")
+        raise AlreadyExists(f"an endpoint {endpoint.endpoint_id} already exists")
     return replace(endpoint, version=1)
 
 

@@ -8,18 +8,32 @@ immediately, which costs less than storing them as objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from uuid import UUID
 
-from doorstep.clock import Instant, to_iso
+from msgspec import UNSET
+
+from doorstep.clock import SECOND, Instant, to_iso
 from doorstep.model.attempt import UNSEEN, Reply
 from doorstep.model.claim import Claim, Move, Moved, Settled, Settlement, StatusChange
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
-from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Fact, LateSettle, StatusTransition
+from doorstep.telemetry.facts import (
+    DeliveryFailure,
+    DeliveryTransition,
+    Fact,
+    LateSettle,
+    RetryScheduled,
+    StatusTransition,
+)
 from doorstep.telemetry.otlp import Attributes, SpanKind, Template, encode_span, template
 from doorstep.telemetry.tracing import TraceContext, Tracing, acceptance_span, attempt_span, context_of, late_span
+
+_TRACEBACK_CHARS_MAX = 2_000
+"""A line of the log should fit into one write to a pipe (4,096 bytes), so that the lines of several workers do not
+mix. The attempt log has the whole traceback. Only tracebacks have several lines."""
 
 
 def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> Iterator[Fact]:
@@ -34,6 +48,7 @@ def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> 
                 retry_attempts=0,
                 correlation_id=event.correlation_id,
                 org_id=event.org_id,
+                user_id=event.user_id or UNSET,
             )
 
 
@@ -51,10 +66,14 @@ def claimed(claims: Sequence[Claim]) -> Iterator[Fact]:
                 retry_attempts=claim.retry_attempts,
                 correlation_id=claim.correlation_id,
                 org_id=claim.org_id,
+                user_id=claim.user_id or UNSET,
             )
 
 
-def settled(settlements: Sequence[Settlement], result: Settled, now: Instant) -> Iterator[Fact]:
+def settled(
+    settlements: Sequence[Settlement], result: Settled, now: Instant, stored_at: Instant | None = None
+) -> Iterator[Fact]:
+    """The facts of settlements that were written with the time `now`, and were stored at `stored_at`."""
     at, late = to_iso(now), {(claim.delivery_id, claim.token) for claim in result.late}
     for settlement in settlements:
         claim = settlement.claim
@@ -63,8 +82,11 @@ def settled(settlements: Sequence[Settlement], result: Settled, now: Instant) ->
             continue
         if not settlement.outcome.succeeded:
             yield _failure(settlement, at)
+        if settlement.due_at is not None:
+            yield _scheduled(settlement, settlement.due_at, now if stored_at is None else stored_at)
         yield _transition(claim, at, DeliveryState.IN_PROGRESS, settlement.state)
-    yield from status_changes(result.changes, now)
+    errors = {one.claim.event_id: one.outcome.reason for one in settlements if one.state is DeliveryState.DEAD}
+    yield from status_changes(result.changes, now, errors)
 
 
 def released(claims: Sequence[Claim], now: Instant) -> Iterator[Fact]:
@@ -81,9 +103,13 @@ def moved(done: Moved, now: Instant) -> Iterator[Fact]:
     yield from status_changes(done.changes, now)
 
 
-def status_changes(changes: Sequence[StatusChange], now: Instant) -> Iterator[Fact]:
+def status_changes(
+    changes: Sequence[StatusChange], now: Instant, errors: Mapping[UUID, str] = MappingProxyType({})
+) -> Iterator[Fact]:
+    """`errors` are the reasons for which attempts ended their events."""
     at = to_iso(now)
     for change in changes:
+        failed = change.new_status is EventStatus.FAILED
         yield StatusTransition(
             at=at,
             event_id=change.event_id,
@@ -92,6 +118,9 @@ def status_changes(changes: Sequence[StatusChange], now: Instant) -> Iterator[Fa
             retry_attempts=change.retry_attempts,
             correlation_id=change.correlation_id,
             org_id=change.org_id,
+            user_id=change.user_id or UNSET,
+            failed_at=at if failed else UNSET,
+            last_error=errors.get(change.event_id, UNSET) if failed else UNSET,
         )
 
 
@@ -125,10 +154,33 @@ def _failure(settlement: Settlement, at: str) -> Fact:
             "attempt_count": claim.attempt,
         },
         error_reason=outcome.reason,
+        traceback=outcome.detail[-_TRACEBACK_CHARS_MAX:] if "\n" in outcome.detail.rstrip() else UNSET,
         next_retry_at=None if settlement.due_at is None else to_iso(settlement.due_at),
         correlation_id=claim.correlation_id,
         org_id=claim.org_id,
+        user_id=claim.user_id or UNSET,
     )
+
+
+def _scheduled(settlement: Settlement, due_at: Instant, stored_at: Instant) -> Fact:
+    claim = settlement.claim
+    return RetryScheduled(
+        at=to_iso(stored_at),
+        event_id=claim.event_id,
+        delivery_id=claim.delivery_id,
+        endpoint_id=claim.endpoint_id,
+        retry_attempts=claim.retry_attempts,
+        next_retry_at=to_iso(due_at),
+        duration_seconds=scheduling_seconds(settlement, stored_at),
+        correlation_id=claim.correlation_id,
+        org_id=claim.org_id,
+        user_id=claim.user_id or UNSET,
+    )
+
+
+def scheduling_seconds(settlement: Settlement, stored_at: Instant) -> float:
+    """The time from the failure of an attempt until its retry was stored."""
+    return max(0, stored_at - settlement.outcome.reply.finished_at) / SECOND
 
 
 def _late(claim: Claim, at: str) -> Fact:

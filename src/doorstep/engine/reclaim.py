@@ -7,7 +7,7 @@ delivery becomes a dead letter. So a payload that kills every worker ends up as 
 
 from __future__ import annotations
 
-from doorstep.clock import Clock, Instant
+from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.engine.directory import Directory
 from doorstep.engine.settle import Settler
 from doorstep.model.attempt import Code
@@ -27,6 +27,13 @@ async def reclaim(store: Store, directory: Directory, settler: Settler, clock: C
         await directory.refresh()
         await settler.settle([_lost(claim, directory, now, random) for claim in claims])
     return len(claims)
+
+
+async def next_expiry_seconds(store: Store, clock: Clock, seconds_max: float) -> float:
+    """The number of seconds until the next lease ends, but at most `seconds_max`."""
+    now = clock.now()
+    soonest = await store.expired(now + seconds(seconds_max), 1)
+    return max(0.0, (soonest[0].lease_until - now) / SECOND) if soonest else seconds_max
 
 
 def _lost(claim: Claim, directory: Directory, now: Instant, random: Random) -> Settlement:

@@ -16,14 +16,18 @@ from doorstep.engine import facts
 from doorstep.engine.circuits import Circuits
 from doorstep.errors import StoreError
 from doorstep.model.claim import Claim, Settlement
+from doorstep.model.endpoint import CircuitState
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 
 _BATCH_MAX = 1_000
+_BACKLOG_MAX = 5_000
+"""The maximum backlog of results waiting to be written. If it is exceeded, the store is down or slow, and the worker
+claims nothing more."""
 
 
 class Settler:
-    """A service that collects settlements and writes them. The worker claims nothing while `backlog` is too large."""
+    """A service that collects settlements and writes them. The worker claims nothing while it is behind."""
 
     name = "settler"
 
@@ -53,6 +57,11 @@ class Settler:
     @property
     def backlog(self) -> int:
         return len(self._pending) + len(self._unattempted) + self._writing
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether too many results are waiting to be written. The worker then claims nothing more."""
+        return self.backlog > _BACKLOG_MAX
 
     def put(self, settlements: Sequence[Settlement]) -> None:
         if settlements:
@@ -110,8 +119,12 @@ class Settler:
         now = self._clock.now()
         batch = [_due_from(one, now) for one in batch]
         result = await self._store.settle(batch, now)
-        if self._telemetry.has_subscribers:
-            self._telemetry.emit_all(facts.settled(batch, result, now))
+        stored_at = self._clock.now()
+        if self._telemetry.has_subscribers or not all(one.outcome.succeeded for one in batch):
+            self._telemetry.emit_all(facts.settled(batch, result, now, stored_at))
+        for settlement in batch:
+            if settlement.due_at is not None:
+                self._telemetry.timings.retry_scheduled.observe(facts.scheduling_seconds(settlement, stored_at))
         if tracing := self._telemetry.tracing:
             tracing.record(facts.settled_spans(batch, result, tracing))
         if any(one.due_at is not None or one.claim.ordering_key is not None for one in batch):
@@ -120,9 +133,11 @@ class Settler:
         return [s for s in batch if (s.claim.delivery_id, s.claim.token) not in late] if late else batch
 
     async def _count(self, settlements: Sequence[Settlement]) -> None:
-        opened = await self._circuits.record(settlements, self._clock.now())
-        if opened:
+        changed = await self._circuits.record(settlements, self._clock.now())
+        if opened := {key for key, state in changed.items() if state is CircuitState.OPEN}:
             self._on_opened(opened)
+        if changed:
+            self._wake_dispatcher()  # a circuit that has closed lets others through
 
     async def _release_unattempted(self) -> None:
         """Release the collected claims. Safe to repeat: the store ignores claims that are no longer held."""

@@ -37,6 +37,25 @@ class Attempt(Record, frozen=True, kw_only=True):
         return b"webhook-id:" in self.request_headers or self.code not in UNSEEN
 
 
+class AttemptSummary(Record, frozen=True, kw_only=True):
+    """An attempt in a list: what was attempted and how it ended, without the request and the response."""
+
+    delivery_id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    event_type: str
+    number: int
+    started_at: Instant
+    finished_at: Instant
+    response_code: int | None
+    category: str | None
+    code: str | None
+    reason: str
+    worker: str
+    next_retry_at: Instant | None
+    late: bool
+
+
 class Category(StrEnum):
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -73,12 +92,13 @@ class Code:
     ENDPOINT_DELETED = "ENDPOINT_DELETED"
     NO_HANDLER = "NO_HANDLER"
     NO_PLACE = "NO_PLACE"
-    UNSEALABLE = "UNSEALABLE"
 
 
-UNSEEN = frozenset({Code.WORKER_LOST, Code.EXPIRED, Code.ENDPOINT_DELETED, Code.NO_HANDLER, Code.UNSEALABLE})
+UNSEEN = frozenset({Code.WORKER_LOST, Code.EXPIRED, Code.ENDPOINT_DELETED, Code.NO_HANDLER})
 """The codes of attempts that may not have sent a request. After `WORKER_LOST`, nobody knows whether one was sent; with
 all other codes in this set, none was sent."""
+UNREACHED = UNSEEN | {Code.CONNECTION, Code.DNS, Code.TLS, Code.BLOCKED, Code.NO_PLACE}
+"""The codes of attempts whose duration says nothing about the receiver, because it was not reached."""
 
 
 class Timings(Record, frozen=True):

@@ -6,12 +6,13 @@ endpoints do not affect it.
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from doorstep.clock import Instant
+from doorstep.clock import Instant, to_datetime
 from doorstep.model.attempt import Attempt
-from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, Delivery, DeliveryState
+from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, Delivery, DeliveryState, Hold
 from doorstep.model.listing import PagedQuery
 from doorstep.model.record import Record
 
@@ -37,6 +38,13 @@ STATES: dict[BatchStatus, frozenset[DeliveryState]] = {
 _STATUS = {state: status for status, states in STATES.items() for state in states}
 
 
+class Held(Record, frozen=True):
+    """Why a batch is not submitted, and until when; None if nobody knows."""
+
+    reason: str
+    until: datetime | None
+
+
 class Batch(Record, frozen=True, kw_only=True):
     """An event that is submitted as a whole, with its current status."""
 
@@ -48,15 +56,18 @@ class Batch(Record, frozen=True, kw_only=True):
     delivery_id: UUID | None = None
     """The id of its delivery; None only in the result of `submit`."""
     status: BatchStatus
-    created_at: Instant
+    created_at: datetime
     attempts: int = 0
     """The total number of submissions, including those before a resubmission."""
     retry_attempts: int = 0
     """Retries used since the batch was submitted or last resubmitted."""
     retries_max: int
-    last_attempt_at: Instant | None = None
-    next_retry_at: Instant | None = None
-    settled_at: Instant | None = None
+    last_attempt_at: datetime | None = None
+    next_retry_at: datetime | None = None
+    """When it will really be submitted again; None if nobody knows."""
+    held: Held | None = None
+    """Why it is not submitted although it may be due."""
+    settled_at: datetime | None = None
     """When it was confirmed or failed."""
     error_code: str | None = None
     """The code of the latest failure; None if the batch is confirmed."""
@@ -81,21 +92,21 @@ class SubmissionAttempt(Record, frozen=True, kw_only=True):
     """One submission of a batch in the carrier log."""
 
     number: int
-    at: Instant
+    at: datetime
     """When it ended."""
     error_code: str | None
     """None if the carrier accepted the batch."""
     error_reason: str | None
     carrier_response: str
     """The response of the carrier, word for word, up to the size limit."""
-    next_retry_at: Instant | None
+    next_retry_at: datetime | None
     late: bool
     """Whether the result arrived after another worker had taken over the batch and therefore changed nothing. The
     carrier may still have received this submission."""
 
 
-def batch_of(delivery: Delivery) -> Batch:
-    """The batch of a batch delivery."""
+def batch_of(delivery: Delivery, next_retry_at: Instant | None, hold: Hold | None) -> Batch:
+    """The batch of a batch delivery, with what holds it."""
     return Batch(
         batch_id=delivery.event_id,
         org_id=delivery.org_id,
@@ -103,13 +114,14 @@ def batch_of(delivery: Delivery) -> Batch:
         endpoint_id=delivery.endpoint_id,
         delivery_id=delivery.delivery_id,
         status=_STATUS[delivery.state],
-        created_at=delivery.created_at,
+        created_at=to_datetime(delivery.created_at),
         attempts=delivery.attempt,
         retry_attempts=delivery.retry_attempts,
         retries_max=delivery.retries_max,
-        last_attempt_at=delivery.last_attempt_at,
-        next_retry_at=delivery.next_retry_at,
-        settled_at=delivery.settled_at,
+        last_attempt_at=_time(delivery.last_attempt_at),
+        next_retry_at=_time(next_retry_at),
+        held=None if hold is None else Held(hold.reason, _time(hold.until)),
+        settled_at=_time(delivery.settled_at),
         error_code=delivery.code,
         error_reason=delivery.reason,
     )
@@ -118,10 +130,14 @@ def batch_of(delivery: Delivery) -> Batch:
 def submission_of(attempt: Attempt) -> SubmissionAttempt:
     return SubmissionAttempt(
         number=attempt.number,
-        at=attempt.finished_at,
+        at=to_datetime(attempt.finished_at),
         error_code=attempt.code,
         error_reason=attempt.reason or None,
         carrier_response=attempt.response_body.decode("utf-8", "replace"),
-        next_retry_at=attempt.next_retry_at,
+        next_retry_at=_time(attempt.next_retry_at),
         late=attempt.late,
     )
+
+
+def _time(at: Instant | None) -> datetime | None:
+    return None if at is None else to_datetime(at)

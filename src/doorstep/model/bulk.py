@@ -18,6 +18,9 @@ IN_FLIGHT_MAX = 1_000
 than this."""
 IDS_MAX = IN_FLIGHT_MAX
 """The maximum number of deliveries that can be selected by id. All of them may be in flight at the same time."""
+LIVE_MAX = 100
+"""How many live operations one organization may have. The number is limited because each of them takes a step in every
+round."""
 
 
 class BulkKind(StrEnum):
@@ -155,8 +158,8 @@ class Bulk(Record, frozen=True, kw_only=True):
 
 
 def retry_succeeded(state: DeliveryState | None, attempt: int, attempt_before: int) -> bool | None:
-    """Whether a retry succeeded; None while it is in flight. Before the retry, the delivery had `attempt_before`
-    attempts.
+    """Whether a retry succeeded; None while it is in flight. The delivery had made `attempt_before` attempts before the
+    retry.
 
     If the delivery no longer exists, it was delivered and then removed by retention. If an operator ended it without an
     attempt, it counts as failed.

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from doorstep.clock import DAY, SECOND, Instant
 from doorstep.model.attempt import Outcome
-from doorstep.model.delivery import DeliveryState
+from doorstep.model.delivery import DeliveryState, NewDelivery
 from doorstep.model.endpoint import Circuit, CircuitState
-from doorstep.model.event import EventStatus, owed_since
+from doorstep.model.event import Event, EventStatus, owed_since
 from doorstep.model.record import Record
 
 
@@ -20,6 +20,9 @@ class Lane(Record, frozen=True):
     due_at: Instant
     circuit: Circuit | None = None
     """None if the circuit is closed without failures. This is the usual case, for which no row is stored."""
+    recoverable_at: Instant | None = None
+    """Of the deliveries that wait for a recovery (`Settlement.on_recovery`), the time of the least recent last attempt.
+    It is read only if the circuit has ever opened."""
 
     @property
     def is_barred(self) -> bool:
@@ -33,7 +36,7 @@ class Quota(Record, frozen=True):
     `concurrency_max` and `rate_per_second` are the limits of the endpoint across all workers. The store applies them
     inside the claim; otherwise, two workers could both take the last free slot. `bytes_max` limits the total size of
     the payloads. The delivery that reaches this limit is still claimed, as the last one, so that a large payload never
-    gets stuck.
+    gets stuck. The last three fields select the deliveries.
     """
 
     endpoint_id: UUID
@@ -41,6 +44,20 @@ class Quota(Record, frozen=True):
     concurrency_max: int | None = None
     rate_per_second: float | None = None
     bytes_max: int | None = None
+    due_after: Instant = -1
+    """Only deliveries due after this instant."""
+    due_until: Instant | None = None
+    """Only deliveries due until this instant. The default is the time of the claim; a later instant means the same."""
+    attempted_before: Instant | None = None
+    """Instead of due deliveries, those that wait for a recovery, due or not, whose last attempt was before this instant.
+    The one with the least recent attempt comes first."""
+
+
+class Lease(NamedTuple):
+    """Who claims deliveries, and until when."""
+
+    until: Instant
+    worker: str
 
 
 class Claim(NamedTuple):
@@ -80,6 +97,19 @@ class Claim(NamedTuple):
     """The earliest time of the first attempt, if the sender set one."""
     last_code: str | None = None
     """The code of the previous failure. It is read only for claims whose lease has expired."""
+    was_due_at: Instant | None = None
+    """When it was due. None for forced claims and for claims whose lease has expired."""
+    uncounted: int = 0
+    """How many attempts of the current round used up no retry."""
+    user_id: str | None = None
+    """The user who owns the event; see EventContent."""
+    probe: bool = False
+    """Whether the attempt is the probe of an open circuit. Stores do not set this."""
+
+    @property
+    def early(self) -> bool:
+        """Whether it was claimed before it was due."""
+        return self.was_due_at is not None and self.was_due_at > self.claimed_at
 
     @property
     def correlation_line(self) -> str:
@@ -90,12 +120,45 @@ class Claim(NamedTuple):
     def revived(self) -> bool:
         """Whether an operator retried it after it had become a dead letter: it then has earlier attempts that do not
         belong to its current round."""
-        return self.attempt - 1 > self.retry_attempts
+        return self.attempt - 1 > self.retry_attempts + self.uncounted
 
     @property
     def owed_at(self) -> Instant:
         """The time from which it should be delivered; see `owed_since`."""
         return owed_since(self.accepted_at, self.deliver_at)
+
+
+def claim_of_new(
+    key: object, event_key: object, event: Event, delivery: NewDelivery, lease: Lease, now: Instant, *, picked_up: bool
+) -> Claim:
+    """The claim of a delivery that is claimed in the transaction that accepts it."""
+    return Claim(
+        key=key,
+        event_key=event_key,
+        token=1,
+        delivery_id=delivery.delivery_id,
+        event_id=event.event_id,
+        endpoint_id=delivery.endpoint_id,
+        org_id=event.org_id,
+        event_type=event.event_type,
+        payload=event.payload,
+        correlation_id=event.correlation_id,
+        accepted_at=event.created_at,
+        expires_at=event.expires_at,
+        attempt=1,
+        retry_attempts=0,
+        retries_max=delivery.retries_max,
+        first_failed_at=None,
+        claimed_at=now,
+        lease_until=lease.until,
+        worker=lease.worker,
+        picked_up=picked_up,
+        metadata=event.metadata,
+        trace=event.trace,
+        deliver_at=event.deliver_at,
+        was_due_at=delivery.due_at,
+        user_id=event.user_id,
+    )
 
 
 class Settlement(Record, frozen=True):
@@ -106,14 +169,30 @@ class Settlement(Record, frozen=True):
     state: DeliveryState
     due_at: Instant | None
     retries_max: int
+    on_recovery: bool = False
+    """Whether the delivery waits for a recovery: it may then be claimed before it is due (`Quota.attempted_before`)."""
+    counted: bool = True
+    """Whether the attempt uses up a retry."""
 
     @classmethod
     def delivered(cls, claim: Claim, outcome: Outcome) -> Settlement:
         return cls(claim, outcome, DeliveryState.DELIVERED, None, claim.retries_max)
 
     @classmethod
-    def retry(cls, claim: Claim, outcome: Outcome, due_at: Instant, retries_max: int) -> Settlement:
-        return cls(claim, outcome, DeliveryState.PENDING, due_at, retries_max)
+    def retry(
+        cls, claim: Claim, outcome: Outcome, due_at: Instant, retries_max: int, on_recovery: bool = False
+    ) -> Settlement:
+        return cls(claim, outcome, DeliveryState.PENDING, due_at, retries_max, on_recovery)
+
+    @classmethod
+    def restored(cls, claim: Claim, outcome: Outcome, due_at: Instant) -> Settlement:
+        """The delivery is due again when it was due before, and the attempt uses up no retry."""
+        return cls(claim, outcome, DeliveryState.PENDING, due_at, claim.retries_max, on_recovery=True, counted=False)
+
+    @classmethod
+    def held(cls, claim: Claim, outcome: Outcome, retries_max: int) -> Settlement:
+        """The delivery has no due time until an operator acts."""
+        return cls(claim, outcome, DeliveryState.PENDING, None, retries_max)
 
     @classmethod
     def dead(cls, claim: Claim, outcome: Outcome) -> Settlement:
@@ -129,6 +208,7 @@ class StatusChange(Record, frozen=True):
     old_status: EventStatus | None
     new_status: EventStatus
     retry_attempts: int = 0
+    user_id: str | None = None
 
 
 class Settled(Record, frozen=True):

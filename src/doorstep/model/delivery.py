@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
 from uuid import UUID
@@ -83,6 +84,9 @@ class NewDelivery(Record, frozen=True):
     retries_max: int
     batch: bool = False
     """Whether its endpoint is a batch endpoint (model/batch.py)."""
+    claimable: bool = False
+    """Whether the caller of `accept` wants to claim it in the same transaction. It is due, and its endpoint has no limit
+    that all workers share."""
 
 
 class Delivery(Record, frozen=True, kw_only=True):
@@ -136,6 +140,19 @@ class Delivery(Record, frozen=True, kw_only=True):
         if self.state is DeliveryState.DELIVERED and self.attempt > 1:
             return f"Succeeded on retry attempt {self.attempt - 1}"
         return self.reason
+
+
+class Hold(Record, frozen=True):
+    """What keeps a delivery from being attempted although it is due, or will be."""
+
+    reason: str
+    """A sentence for people."""
+    until: Instant | None = None
+    """None if nobody knows, because a person or another delivery must come first."""
+
+    def delays(self, due_at: Instant | None) -> Instant | None:
+        """When a delivery that is due at `due_at` will be attempted."""
+        return None if self.until is None or due_at is None else max(self.until, due_at)
 
 
 def as_seen(delivery: Delivery, now: Instant, archive_after: Instant) -> Delivery:
@@ -211,4 +228,4 @@ class DeadLetter(Record, frozen=True, kw_only=True):
     """A sentence for people."""
     attempts: int
     org_id: UUID
-    at: Instant
+    at: datetime

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import ClassVar
 from uuid import UUID
 
-from doorstep.clock import Instant
+from doorstep.clock import SECOND, Instant
 from doorstep.model.record import Record
 
 
@@ -33,11 +33,16 @@ class SigningSecret(Record, frozen=True):
 
 
 class CircuitRules(Record, frozen=True):
-    """When the circuit of an endpoint opens, for how long, and when the endpoint is disabled."""
+    """When the circuit of an endpoint opens, how often it is probed, and when the endpoint is disabled."""
 
     failures_max: int = 5
     open_seconds: float = 300
+    """The longest pause before a probe."""
     disable_after_seconds: float = 5 * 86_400
+    probe_seconds_min: float = 1
+    """The shortest pause before a probe. The pause is a quarter of the outage so far, within these bounds."""
+    enabled: bool = True
+    """Whether the circuit may open at all."""
 
 
 class DestinationKind(Record, frozen=True, tag_field="kind"):
@@ -165,6 +170,12 @@ class RetryPolicy(Record, frozen=True):
     deadline_seconds: float | None = None
     """No retry starts more than this many seconds after the event was accepted, or after its `deliver_at`."""
     name: str = ""
+    retry_on_recovery: bool = False
+    """Whether retries are brought forward when the circuit of the endpoint closes, and failed probes use up none."""
+    manual: bool = False
+    """When no retry is left, the delivery waits for an operator instead of becoming a dead letter."""
+    ignore_retry_after: bool = False
+    """Whether the delays apply even if a receiver asks for another one with `Retry-After`."""
 
 
 class Slo(Record, frozen=True, kw_only=True):
@@ -185,6 +196,10 @@ class CircuitState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
+
+
+RAMP: Instant = 5 * SECOND // 2
+"""How long the number of concurrent attempts stays limited after a circuit has closed; see policy/circuit.py."""
 
 
 class Circuit(Record, frozen=True, kw_only=True):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.record import Record
+
+if TYPE_CHECKING:
+    from doorstep.model.claim import Claim  # which describes claims by means of this module
 
 
 class EventStatus(StrEnum):
@@ -51,6 +56,8 @@ class EventContent(Record, frozen=True, kw_only=True):
     """Events of one organization with the same key are delivered to each endpoint in the order of acceptance."""
     trace: str | None = None
     """The trace of the event, if it has one: a W3C `traceparent`, optionally followed by a space and a `tracestate`."""
+    user_id: str | None = None
+    """The user of the key that sent the event. Only this user's keys, and keys without a user, can access the event."""
 
 
 class Event(EventContent, frozen=True, kw_only=True):
@@ -58,6 +65,10 @@ class Event(EventContent, frozen=True, kw_only=True):
 
     event_id: UUID
     created_at: Instant
+
+    def belongs_to(self, user_id: str | None) -> bool:
+        """Whether a key of this user may access the event; None is for keys without a user, which may access all."""
+        return user_id in (None, self.user_id)
 
 
 class EventTotals(Record, frozen=True, kw_only=True):
@@ -79,6 +90,12 @@ class EventView(EventTotals, frozen=True, kw_only=True):
     """It is in the outbox and has not been accepted yet."""
     refusal: str | None = None
     """Why the forwarder rejected the event permanently; None if it did not."""
+    receive_count: int = 0
+    """How many times a consumer of the inbox leased the event. It is also the token of the newest lease."""
+    leased_by: str | None = None
+    """Who leased the event last, unless they gave it back."""
+    visible_at: Instant | None = None
+    """When the newest lease ends, or the delay after which the event was given back. Until then, it cannot be leased."""
 
 
 class EventSummary(EventTotals, frozen=True, kw_only=True):
@@ -88,6 +105,15 @@ class EventSummary(EventTotals, frozen=True, kw_only=True):
     event_type: str
     created_at: Instant
     correlation_id: str
+    user_id: str | None = None
+
+
+class EventBody(Record, frozen=True, kw_only=True):
+    """The content of an event, for a search in it."""
+
+    event_id: UUID
+    metadata: bytes
+    payload: bytes
 
 
 def owed_since(created_at: Instant, deliver_at: Instant | None) -> Instant:
@@ -118,6 +144,14 @@ class Submission(Record, frozen=True):
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     """A digest of the whole request, which distinguishes a repeated request from a different one with the same key."""
+    search_keys: tuple[int, ...] = ()
+    """The values in the fields that the organization has declared searchable (policy/search.py)."""
+
+
+def any_left(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> bool:
+    """Whether an accepting transaction left deliveries to be claimed later."""
+    pairs = zip(submissions, receipts, strict=True)
+    return any(len(one.deliveries) > len(receipt.claims) for one, receipt in pairs)
 
 
 class Verdict(StrEnum):
@@ -139,3 +173,5 @@ class Receipt(Record, frozen=True):
     deliveries: int
     known: bool = False
     """An event with this id already existed, so nothing was added."""
+    claims: tuple[Claim, ...] = ()
+    """The deliveries that the accepting transaction claimed for the caller, in the order of the submission."""

@@ -6,17 +6,17 @@ length; `Store.find` takes a `BoundedQuery`, whose list is always short and is r
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.action import AuditEntry
-from doorstep.model.attempt import Attempt
+from doorstep.model.attempt import Attempt, AttemptSummary
 from doorstep.model.claim import WorkerEntry
-from doorstep.model.delivery import Delivery, HistoryEntry
+from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
 from doorstep.model.endpoint import CircuitChange, Endpoint, EndpointState
-from doorstep.model.event import EventStatus, EventSummary, EventView
-from doorstep.model.org import ApiKey, Org
+from doorstep.model.event import EventBody, EventStatus, EventSummary, EventView
+from doorstep.model.org import ApiKey, KeyCheck, Org
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.record import Record
 
@@ -61,7 +61,35 @@ class EventFilter(PagedQuery[EventSummary], frozen=True, kw_only=True):
     created_from: Instant | None = None
     """Compared with the creation time in the event's id, which is precise to the microsecond."""
     created_before: Instant | None = None
+    endpoint_id: UUID | None = None
+    """Only events with a delivery to this endpoint."""
+    correlation_id: str | None = None
+    ordering_key: str | None = None
+    idempotency_key: str | None = None
+    """Only the newest event that was sent with this key, while the store still has the key."""
+    search_keys: tuple[int, ...] = ()
+    """Only events that have all these values in searchable fields (policy/search.py)."""
+    user_id: str | None = None
+    """Only events of this user."""
     oldest_first: bool = False
+
+
+class EventBodies(PagedQuery[EventBody], frozen=True, kw_only=True):
+    """The content of events, to be searched. A page ends when its payloads reach INBOX_BYTES_MAX, but has at least one
+    event if any exist."""
+
+    filter: EventFilter = EventFilter()
+
+
+class ShortIds(BoundedQuery[UUID], frozen=True, kw_only=True):
+    """The ids of events or deliveries that end with `tail` and lie in one of the ranges (from, before), newest first.
+    The ranges must be sorted in the same way. Deleted events are included."""
+
+    kind: Literal["event", "delivery"]
+    tail: int
+    """The last 32 bits."""
+    ranges: tuple[tuple[UUID, UUID], ...]
+    limit: int
 
 
 class InboxFilter(PagedQuery[EventView], frozen=True, kw_only=True):
@@ -72,6 +100,8 @@ class InboxFilter(PagedQuery[EventView], frozen=True, kw_only=True):
     """
 
     status: EventStatus = EventStatus.RECEIVED
+    user_id: str | None = None
+    """Only events of this user."""
 
 
 class EventDeliveries(BoundedQuery[Delivery], frozen=True, kw_only=True):
@@ -81,6 +111,32 @@ class EventDeliveries(BoundedQuery[Delivery], frozen=True, kw_only=True):
 
 
 # -- deliveries --------------------------------------------------------------------------------------------
+
+
+class DeliveryFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
+    """Deliveries in any state by id (the order of creation), newest first. Deleted dead letters are excluded."""
+
+    endpoint_id: UUID | None = None
+    state: DeliveryState | None = None
+    archived_before: Instant = 0
+    """Dead letters settled before this instant are archived, even if the cleaner has not run yet."""
+    event_type: str | None = None
+    code: str | None = None
+    """The error code of the last attempt."""
+    created_from: Instant | None = None
+    """Compared with the creation time in the delivery's id, which is precise to the microsecond."""
+    created_before: Instant | None = None
+
+
+class AttemptFilter(PagedQuery[AttemptSummary], frozen=True, kw_only=True):
+    """Attempts by the time at which they started, newest first."""
+
+    endpoint_id: UUID | None = None
+    succeeded: bool | None = None
+    event_type: str | None = None
+    code: str | None = None
+    started_from: Instant | None = None
+    started_before: Instant | None = None
 
 
 class RetryQueueFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
@@ -204,6 +260,10 @@ class Orgs(BoundedQuery[Org], frozen=True, kw_only=True):
     """Every organization."""
 
 
+class KeyChecks(BoundedQuery[KeyCheck], frozen=True, kw_only=True):
+    """The check of the secret key; an empty list before the first start."""
+
+
 class OrgKeys(BoundedQuery[ApiKey], frozen=True, kw_only=True):
     """The keys of an organization in order of creation."""
 
@@ -229,9 +289,12 @@ class KeyPrefixes(BoundedQuery[str], frozen=True, kw_only=True):
 
 
 class AuditFilter(PagedQuery[AuditEntry], frozen=True, kw_only=True):
-    """Audit entries, newest first."""
+    """Audit entries, newest first: by time or, with `about`, in the order in which they were written."""
 
-    actor: str | None = None
+    actors: tuple[str, ...] = ()
+    """Only entries of one of these actors."""
+    since: Instant | None = None
+    before: Instant | None = None
     action: str | None = None
     about: tuple[UUID, ...] = ()
     """Only entries with one of these subjects."""

@@ -18,6 +18,11 @@ class Org(Record, frozen=True, kw_only=True):
     policy: RetryPolicy | None = None
     policy_by_event_type: dict[str, RetryPolicy] = {}
     slo: Slo | None = None
+    deleted_at: Instant | None = None
+    """When it was deleted. Its data may still be stored, but nobody can reach it."""
+    search_fields: dict[str, Instant] = {}
+    """The fields of payloads and metadata that can be searched by an index. Each has the time from which the index is
+    complete."""
 
 
 class Role(StrEnum):
@@ -26,6 +31,8 @@ class Role(StrEnum):
     VIEWER = "viewer"
     PUBLISHER = "publisher"
     """May only send events and read their status."""
+    CONSUMER = "consumer"
+    """A publisher that may also fetch and acknowledge the inbox."""
 
 
 class ApiKey(Record, frozen=True, kw_only=True):
@@ -40,6 +47,9 @@ class ApiKey(Record, frozen=True, kw_only=True):
     created_at: Instant
     expires_at: Instant | None = None
     revoked_at: Instant | None = None
+    user_id: str | None = None
+    """The user whose key it is. Such a key sends events for its user, and can access only events of this user. A key
+    without a user can access all events of its organization."""
 
     @property
     def ends_at(self) -> float:
@@ -51,28 +61,42 @@ class ApiKey(Record, frozen=True, kw_only=True):
         return self.revoked_at is None and self.ends_at > now
 
 
+class KeyCheck(Record, frozen=True, kw_only=True):
+    """Identifies the secret key that encrypts the secrets in a store. Every process must have this key."""
+
+    fingerprint: int
+
+
 class Permission(StrEnum):
     SEND = "send"
     """Send events."""
     STATUS = "status"
     """Read the status of events."""
+    INBOX = "inbox"
+    """Read the inbox, payloads included."""
+    CONSUME = "consume"
+    """Lease and acknowledge the events of the inbox."""
     LOOK = "look"
-    """Read everything else: payloads, the inbox, attempts, endpoints, lists, the audit log."""
+    """Read everything else: payloads, attempts, endpoints, lists, the audit log."""
     ACT = "act"
-    """Change deliveries, events and endpoints; take events out of the inbox."""
+    """Change deliveries, events and endpoints."""
     ADMINISTER = "administer"
     """Create and revoke keys; in the default organization, also create organizations."""
 
 
 ONLY_DEFAULT_ORG = "only keys of the default organization may do that"
+NOT_FOR_USERS = "a key with a user may only use what belongs to its user; use a key without a user"
+USER_ROLES = (Role.PUBLISHER, Role.CONSUMER, Role.VIEWER)
+"""The roles that a key with a user may have."""
 
 _P = Permission
 
 ALLOWED: dict[Role, frozenset[Permission]] = {
     Role.ADMIN: frozenset(Permission),
     Role.OPERATOR: frozenset(Permission) - {_P.ADMINISTER},
-    Role.VIEWER: frozenset({_P.STATUS, _P.LOOK}),
+    Role.VIEWER: frozenset({_P.STATUS, _P.INBOX, _P.LOOK}),
     Role.PUBLISHER: frozenset({_P.SEND, _P.STATUS}),
+    Role.CONSUMER: frozenset({_P.SEND, _P.STATUS, _P.INBOX, _P.CONSUME}),
 }
 
 

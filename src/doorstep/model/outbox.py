@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +23,7 @@ class OutboxOptions(Record, frozen=True, kw_only=True, omit_defaults=True):
     """JSON text, so that it is kept byte for byte. None means an empty object."""
     ordering_key: str | None = None
     trace: str | None = None
+    user_id: str | None = None
 
 
 class OutboxMessage(Record, frozen=True, kw_only=True):
@@ -45,7 +47,7 @@ class Posted(Record, frozen=True):
     """The result of posting. The event exists only if the transaction commits."""
 
     event_id: UUID
-    created_at: Instant
+    created_at: datetime
     """When it was posted. Once the event is accepted, its `created_at` is the time of acceptance."""
 
 
@@ -68,6 +70,7 @@ def event_fields(message: OutboxMessage) -> dict[str, Any]:
         "metadata": b"{}" if options.metadata is None else options.metadata.encode(),
         "ordering_key": options.ordering_key,
         "trace": options.trace,
+        "user_id": options.user_id,
     }
 
 
@@ -82,6 +85,7 @@ def summary_of_message(message: OutboxMessage) -> EventSummary:
         event_type=message.event_type,
         created_at=message.created_at,
         correlation_id=message.options.correlation_id,
+        user_id=message.options.user_id,
         **_totals(message),
     )
 

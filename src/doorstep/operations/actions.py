@@ -4,7 +4,7 @@ audited."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -130,6 +130,8 @@ def _refusal(kind: ActionKind, state: DeliveryState, *, edited: bool) -> str:
 
 
 class EventActions:
+    """Performs operator actions on whole events. `wake` is called when deliveries may have become due."""
+
     def __init__(
         self,
         store: Store,
@@ -137,16 +139,19 @@ class EventActions:
         accepter: Accepter,
         delivery_actions: DeliveryActions,
         telemetry: Telemetry,
+        wake: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._accepter = accepter
         self._delivery_actions = delivery_actions
         self._telemetry = telemetry
+        self._wake = wake
 
     async def act(self, kind: ActionKind, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> ActionResult:
-        """Retry or cancel all deliveries of the event whose state allows it. Raises Conflict if there are none."""
-        _check_accepted(await self._store.get(EventView, org_id, event_id))
+        """Retry or cancel each of the event's deliveries that is in a state that allows this. Raises Conflict if there
+        are none."""
+        check_accepted(await self._store.get(EventView, org_id, event_id))
         deliveries = await self._store.find(org_id, EventDeliveries(event_id=event_id))
         if not deliveries:
             raise Conflict(f"event {event_id} has no deliveries to {kind}: no endpoint takes it")
@@ -155,15 +160,6 @@ class EventActions:
         if not result.done:
             raise Conflict(f"event {event_id} has nothing to {kind}: {_states(result)}")
         return result
-
-    async def acknowledge(self, org_id: UUID, event_id: UUID, actor: str) -> None:
-        """Confirm that an inbox consumer has received the event. Raises Conflict if the event goes to push
-        endpoints."""
-        now = self._clock.now()
-        change = await self._of_accepted(org_id, event_id, self._store.acknowledge(org_id, event_id, now))
-        if change.old_status is not change.new_status:
-            self._telemetry.emit_all(facts.status_changes((change,), now))
-            await self._audit(org_id, actor, "event.acknowledge", (event_id,), change.new_status)
 
     async def replay(self, org_id: UUID, event_id: UUID, endpoint_id: UUID, actor: str) -> Receipt:
         """Send the payload of the event to one endpoint again, as a new event."""
@@ -200,23 +196,19 @@ class EventActions:
         is kept."""
         check_storable("reason", reason)
         now = self._clock.now()
-        deletion = self._store.delete_event(org_id, event_id, actor, now, reason)
-        moved = await self._of_accepted(org_id, event_id, deletion)
-        self._telemetry.emit_all(facts.moved(moved, now))
-
-    async def _of_accepted(self, org_id: UUID, event_id: UUID, action: Awaitable[T]) -> T:
-        """Return the result of an action. If the event is still in the outbox, raise Conflict instead of NotFound."""
         try:
-            return await action
+            moved = await self._store.delete_event(org_id, event_id, actor, now, reason)
         except NotFound:
-            _check_accepted(await self._store.get(EventView, org_id, event_id))
+            check_accepted(await self._store.get(EventView, org_id, event_id))
             raise
+        self._telemetry.emit_all(facts.moved(moved, now))
+        self._wake()  # the next delivery of its ordering group may be due
 
     async def _audit(self, org_id: UUID, actor: str, action: str, subjects: tuple[UUID, ...], result: str) -> None:
         await self._store.write([], audit_entry(self._clock.now(), org_id, actor, action, *subjects, result=result))
 
 
-def _check_accepted(view: EventView) -> None:
+def check_accepted(view: EventView) -> None:
     """Raise Conflict for an event that is still in the outbox, where no action is possible."""
     event_id = view.event.event_id
     if view.refusal is not None:
@@ -241,4 +233,5 @@ def copy_of(event: Event, endpoint_id: UUID) -> Draft:
         endpoint_ids=(endpoint_id,),
         metadata=event.metadata,
         ordering_key=event.ordering_key,
+        user_id=event.user_id,
     )

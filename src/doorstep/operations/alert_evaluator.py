@@ -42,6 +42,7 @@ from doorstep.model.rollup import Figures, Span
 from doorstep.operations.alert_batch import AlertBatch
 from doorstep.operations.endpoints import EndpointNames
 from doorstep.policy.alerts import Rules, failing, is_above
+from doorstep.policy.circuit import in_a_row
 from doorstep.stores.store import Store
 
 INCIDENTS_MAX = 500
@@ -261,13 +262,13 @@ class Measurements:
                 batch.add_condition(Rule.ENDPOINT_DISABLED, endpoint.endpoint_id, endpoint.state_reason)
         for circuit in await self._store.get_many(Circuit, batch.org_id, list(own)):
             if circuit.state is not CircuitState.CLOSED:
-                failures = f"{circuit.failures} failures in a row"
-                batch.add_condition(Rule.CIRCUIT_OPENED, circuit.endpoint_id, failures)
+                batch.add_condition(Rule.CIRCUIT_OPENED, circuit.endpoint_id, in_a_row(circuit.failures))
 
     # -- levels --------------------------------------------------------------------------------------------
 
     async def add_dead_letters(self, batch: AlertBatch) -> None:
-        """Add the number of dead letters, for the organization and for each endpoint that has its own rule for them."""
+        """Include the number of dead letters for the organization, and for each endpoint that has its own rule about
+        dead letters."""
         own = sorted(batch.rules.own_of(Rule.DEAD_LETTERS))
         found = await self._store.figures(batch.org_id, [None, *own], names=("now_dead",))
         for endpoint_id, figures in found.items():

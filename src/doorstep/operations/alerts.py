@@ -30,6 +30,7 @@ from doorstep.operations.alert_evaluator import OLDEST_DUE_SECONDS_MIN, WINDOW_S
 from doorstep.operations.channels import CONFIG_MAX
 from doorstep.operations.endpoint_rules import check_bounds
 from doorstep.operations.endpoints import check_endpoints_exist
+from doorstep.operations.pages import full_page
 from doorstep.policy.alerts import BUILT_IN
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Delete, Put, Store
@@ -55,7 +56,7 @@ class AlertService:
 
     async def alerts(self, org_id: UUID, filters: AlertFilter, cursor: str | None, limit: int) -> Page[Alert]:
         """One page of alerts, newest first."""
-        return await self._store.page(org_id, filters, cursor, limit)
+        return await full_page(self._store, self._clock, org_id, filters, cursor, limit)
 
     async def alert(self, org_id: UUID, alert_id: UUID) -> Alert:
         return await self._store.get(Alert, org_id, alert_id)

@@ -6,21 +6,25 @@ A batch is an event for a batch endpoint and is delivered like any other event. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Unpack
 from uuid import UUID
 
 from doorstep.engine import facts
-from doorstep.engine.accept import Options
+from doorstep.engine.accept import Options, check_options
 from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound
 from doorstep.model.action import Action, ActionKind
 from doorstep.model.batch import Batch, BatchFilter, BatchStatus, SubmissionAttempt, batch_of, submission_of
 from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventSummary, Receipt, Verdict
+from doorstep.model.event import EventSummary
 from doorstep.model.listing import DeliveryAttempts, EventDeliveries, Page
 from doorstep.operations.endpoints import Declaration
 from doorstep.operations.outbox import Host
+from doorstep.operations.pages import full_page
 from doorstep.operations.reader import checked_limit
+from doorstep.operations.sending import Sending
+from doorstep.schemas.events import Receipt
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
 
@@ -35,28 +39,32 @@ class Batches:
         self._host = host
         self._default_org = default_org
 
-    async def submit(self, event_type: str, payload: object, **options: Unpack[Options]) -> Batch:
-        """Accept a batch. When this returns, the batch is PENDING and on stable storage; its `delivery_id` is not known
+    def submit(self, event_type: str, payload: object, **options: Unpack[Options]) -> Sending[Batch]:
+        """Accept a batch. When the `await` returns, the batch is PENDING and on stable storage; its `delivery_id` is not known
         yet.
 
         After the batch is stored, nothing is read from the store, because an error in that read could make the caller
         submit the batch twice. The exception is an idempotency key that repeats an earlier submission: then the current
         state of that batch is read. Raises InvalidInput if there is no batch handler for this event type.
         """
+        check_options(options)
         if options.get("endpoint_ids") is not None:
             raise InvalidInput(
                 "endpoint_ids", "cannot be set: a batch goes to its batch handler; send an event to choose endpoints"
             )
+        return Sending(f"submit({event_type!r}, …)", partial(self._submit, event_type, payload, options))
+
+    async def _submit(self, event_type: str, payload: object, options: Options) -> Batch:
         org_id = options.get("org_id", self._default_org)
         endpoint, retries_max = await self._host.binding.call(lambda: self._batch_endpoint(org_id, event_type))
         receipt: Receipt = await self._host.send(event_type, payload, **options)
-        if receipt.verdict is Verdict.REPEATED:
+        if receipt.verdict == "repeated":
             return await self.batch(receipt.event_id, org_id=org_id)
         return _submitted(receipt, endpoint, event_type, retries_max)
 
     async def batch(self, batch_id: UUID, *, org_id: UUID | None = None) -> Batch:
         """The current state of a batch. Raises NotFound if the event is not a batch."""
-        return batch_of(await self._host.binding.call(lambda: self._delivery(self._org(org_id), batch_id)))
+        return await self._host.binding.call(lambda: self._read(self._org(org_id), batch_id))
 
     async def list(
         self,
@@ -71,8 +79,7 @@ class Batches:
         stored."""
         filters = BatchFilter(status=status, event_type=event_type)
         most = checked_limit(limit)
-        found = await self._host.binding.call(lambda: self._store.page(self._org(org_id), filters, cursor, most))
-        return Page(tuple(map(batch_of, found.items)), found.next)
+        return await self._host.binding.call(lambda: self._page(self._org(org_id), filters, cursor, most))
 
     async def attempts(self, batch_id: UUID, *, org_id: UUID | None = None) -> Sequence[SubmissionAttempt]:
         """The carrier log: every submission in order, including those before a resubmission."""
@@ -135,7 +142,19 @@ class Batches:
             raise Conflict(_refusal(batch_id, result.refused[delivery_id]))
         self._host.telemetry.emit_all(facts.moved(moved, now))
         self._host.components.wake_dispatcher()
-        return batch_of(await self._delivery(org_id, batch_id))
+        return await self._read(org_id, batch_id)
+
+    async def _read(self, org_id: UUID, batch_id: UUID) -> Batch:
+        (batch,) = await self._described(org_id, [await self._delivery(org_id, batch_id)])
+        return batch
+
+    async def _page(self, org_id: UUID, filters: BatchFilter, cursor: str | None, limit: int) -> Page[Batch]:
+        found = await full_page(self._store, self._host.components.clock, org_id, filters, cursor, limit)
+        return Page(tuple(await self._described(org_id, found.items)), found.next)
+
+    async def _described(self, org_id: UUID, deliveries: Sequence[Delivery]) -> Sequence[Batch]:
+        described = await self._host.components.reader.described(org_id, deliveries)
+        return [batch_of(one.delivery, one.next_retry_at, one.held) for one in described]
 
 
 def _submitted(receipt: Receipt, endpoint: Endpoint, event_type: str, retries_max: int) -> Batch:

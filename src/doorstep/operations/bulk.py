@@ -12,20 +12,18 @@ from doorstep.clock import DAY, Clock, Instant
 from doorstep.engine.directory import Tuning, existing
 from doorstep.errors import Conflict, InvalidInput, Overloaded
 from doorstep.model.action import AuditEntry, audit_entry
-from doorstep.model.bulk import IDS_MAX, Bulk, BulkFilter, BulkKind, BulkState, LiveBulks, Selection
+from doorstep.model.bulk import IDS_MAX, LIVE_MAX, Bulk, BulkFilter, BulkKind, BulkState, LiveBulks, Selection
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
 from doorstep.model.record import Record, uuid7
 from doorstep.operations.endpoint_rules import check_bounds
+from doorstep.operations.keys import name_of
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Put, Store
 
 _COUNTED_MAX = 100_000
 """Counting stops at this number, because a person is waiting for the result. `total` is then a lower bound."""
-_LIVE_MAX = 100
-"""How many live operations one organization may have. The number is limited because each of them takes a step in every
-round."""
 _PREVIEWED_MAX = 10_000
 """The maximum number of deliveries that a preview groups by endpoint. Grouping a hundred thousand takes 170 to 550 ms.
 Counting a hundred thousand deliveries of one event type takes equally long, because the type is stored only with the
@@ -134,9 +132,9 @@ class BulkService:
         """Raise Overloaded if too many operations are live. Cancelled operations do not count, because they only need
         to record their end. Neither does the operation with the id `besides`."""
         others = [one for one in await self.live(org_id) if one.bulk_id != besides]
-        if sum(bulk.state is not BulkState.CANCELLED for bulk in others) >= _LIVE_MAX:
+        if sum(bulk.state is not BulkState.CANCELLED for bulk in others) >= LIVE_MAX:
             raise Overloaded(
-                f"an organization has at most {_LIVE_MAX} live bulk operations; wait for one to end, or cancel one",
+                f"an organization has at most {LIVE_MAX} live bulk operations; wait for one to end, or cancel one",
                 retry_after_seconds=60,
             )
 
@@ -157,6 +155,7 @@ class BulkService:
     async def _change_state(
         self, org_id: UUID, bulk_id: UUID, actor: str, action: str, state: BulkState, reason: str = ""
     ) -> Bulk:
+        name = await name_of(self._store, org_id, actor)
         for _ in range(_WRITE_TRIES):
             bulk = await self._store.get(Bulk, org_id, bulk_id)
             if bulk.state is state:
@@ -164,7 +163,7 @@ class BulkService:
             if bulk.state not in (BulkState.RUNNING, BulkState.PAUSED):
                 raise Conflict(f"bulk operation {bulk_id} is {bulk.state} and cannot be {_DONE[action]}")
             now = self._clock.now()
-            changed = replace(bulk, state=state, note=f"{_DONE[action]} by {actor}", updated_at=now)
+            changed = replace(bulk, state=state, note=f"{_DONE[action]} by {name}", updated_at=now)
             entry = bulk_audit_entry(bulk, now, actor, action, bulk.progress, reason)
             if step := await self._store.step_bulk(changed, bulk.version, entry=entry):
                 self._wake_runner()

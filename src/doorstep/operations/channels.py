@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -28,8 +29,9 @@ from doorstep.model.org import Org
 from doorstep.model.record import Record, uuid7
 from doorstep.model.rollup import Figures, Span
 from doorstep.operations.alert_batch import MESSAGE
-from doorstep.operations.endpoint_rules import EndpointForm, EndpointRules, new_endpoint
+from doorstep.operations.endpoint_rules import EndpointForm, EndpointRules, check_plain_host, new_endpoint
 from doorstep.operations.endpoints import EndpointService, check_endpoints_exist
+from doorstep.operations.keys import name_of
 from doorstep.operations.notifiers import APPRISE_HANDLER, EMAIL_HANDLER, OWNER, TARGET, TIMEOUT_SECONDS
 from doorstep.operations.reader import circuits_of
 from doorstep.policy.alert_messages import channel_test_message, payload_for
@@ -68,7 +70,11 @@ class ChannelService:
         self._accepter = accepter
         self._endpoint_rules = endpoint_rules
         self._console = console
-        self._has_mail = has_mail
+        self.unavailable = {
+            **({} if has_mail else {ChannelKind.EMAIL: _NO_MAIL}),
+            **({} if is_installed() else {ChannelKind.APPRISE: _NO_APPRISE}),
+        }
+        """The kinds of channels that cannot be created here, each with the reason."""
         self.reader = ChannelReader(store, clock)
 
     # -- creating and deleting -----------------------------------------------------------------------------
@@ -76,12 +82,12 @@ class ChannelService:
     async def create(self, form: ChannelForm, org_id: UUID, actor: str) -> tuple[Channel, str]:
         """Create a channel. Returns the channel, and the key with which the receiver of a webhook verifies
         signatures."""
-        check(form, has_mail=self._has_mail)
+        check(form, self.unavailable)
         await check_endpoints_exist(self._store, org_id, form.endpoint_ids, "endpoint_ids")
         if len(await self.reader.channels(org_id)) >= CHANNELS_MAX:
             raise Conflict(f"an organization has at most {CHANNELS_MAX} channels; delete some first")
         await self._prepare_org()
-        endpoint, verifier = self._new_endpoint(form, org_id)
+        endpoint, verifier = await self._new_endpoint(form, org_id)
         channel = Channel(
             channel_id=endpoint.endpoint_id,
             org_id=org_id,
@@ -101,12 +107,13 @@ class ChannelService:
         await self._directory.reload()
         return replace(channel, version=1), verifier
 
-    def _new_endpoint(self, form: ChannelForm, owner: UUID) -> tuple[Endpoint, str]:
+    async def _new_endpoint(self, form: ChannelForm, owner: UUID) -> tuple[Endpoint, str]:
         """The endpoint of a new channel. An error in its URL or headers is reported for the channel's field
         `target`."""
         now = self._clock.now()
         endpoint = endpoint_form(form, owner, min(TIMEOUT_SECONDS, self._endpoint_rules.timeout_seconds_max))
         try:
+            await check_plain_host(endpoint.url, None, self._endpoint_rules.guard)
             return new_endpoint(endpoint, self._endpoint_rules, endpoint_id=uuid7(now), org_id=OPERATIONS_ORG, now=now)
         except InvalidInput as error:
             raise InvalidInput("target" if error.field in ("url", "headers") else error.field, error.message) from None
@@ -114,13 +121,14 @@ class ChannelService:
     async def delete(self, org_id: UUID, channel_id: UUID, actor: str, reason: str = "") -> None:
         """Delete a channel. Messages that are still waiting are dropped when a worker claims them."""
         check_storable("reason", reason)
+        name = await name_of(self._store, org_id, actor)
         for _ in range(RACES_MAX):
             channel = await self.reader.channel(org_id, channel_id)
             endpoint = await self._store.get(Endpoint, OPERATIONS_ORG, channel_id)
             deleted = replace(
                 endpoint,
                 state=EndpointState.DELETED,
-                state_reason=f"deleted by {actor}",
+                state_reason=f"deleted by {name}",
                 updated_at=self._clock.now(),
             )
             put = Put(document=deleted, expected_version=endpoint.version)
@@ -225,11 +233,13 @@ class ChannelForm(Record, frozen=True, kw_only=True):
     recoveries: bool = True
 
 
-def check(form: ChannelForm, *, has_mail: bool) -> None:
+def check(form: ChannelForm, unavailable: Mapping[ChannelKind, str] = MappingProxyType({})) -> None:
     """Raise InvalidInput for the first invalid field. A URL is checked when its endpoint is created."""
     check_name("name", form.name, _NAME_CHARACTERS_MAX)
+    if form.kind in unavailable:
+        raise InvalidInput("kind", unavailable[form.kind])
     if form.kind is ChannelKind.EMAIL:
-        _check_mail(form.target, has_mail)
+        _check_mail(form.target)
     if form.kind is ChannelKind.APPRISE:
         _check_apprise(form.target)
 
@@ -274,9 +284,7 @@ def address_count(channel: Channel) -> int:
     return len(_addresses(channel.shown)) if channel.means is ChannelKind.EMAIL else 0
 
 
-def _check_mail(target: str, has_mail: bool) -> None:
-    if not has_mail:
-        raise InvalidInput("kind", _NO_MAIL)
+def _check_mail(target: str) -> None:
     addresses = _addresses(target)
     wrong = next((one for one in addresses if not _ADDRESS.fullmatch(one)), None)
     if wrong is not None or not 1 <= len(addresses) <= _ADDRESSES_MAX:
@@ -285,8 +293,6 @@ def _check_mail(target: str, has_mail: bool) -> None:
 
 
 def _check_apprise(target: str) -> None:
-    if not is_installed():
-        raise InvalidInput("kind", _NO_APPRISE)
     if "://" not in target or not target.isprintable() or not target.isascii() or len(target) > _URL_CHARACTERS_MAX:
         raise InvalidInput("target", "must be a URL that Apprise supports, such as mailtos://… or tgram://…")
     if _SEVERAL.search(target):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, get_args
 from uuid import UUID
 
@@ -27,12 +28,15 @@ from doorstep.model.endpoint import (
 )
 from doorstep.policy.retry import BUILT_IN, named
 from doorstep.schemas import endpoints as rules
+from doorstep.schemas.wording import from_msgspec
 from doorstep.stores.limits import check_name, check_storable
 from doorstep.transports.address_guard import AddressGuard
-from doorstep.transports.signature import new_private_key, new_secret, public_key_of
+from doorstep.transports.handler_arguments import check_parameters
+from doorstep.transports.signature import check_own_secret, new_private_key, new_secret, public_key_of
 
-PolicyForm = RetryPolicy | str | Sequence[float]
-"""The name of a policy, a list of delays in seconds, or a complete policy."""
+PolicyForm = RetryPolicy | str | Sequence[float] | Mapping[str, object]
+"""The name of a policy, a list of delays in seconds, or a complete policy, also as a mapping such as
+`{"delays": [1, 10]}`."""
 
 _HEADER_NAME = re.compile(rules.HEADER_NAME_PATTERN)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,4000}")
@@ -68,6 +72,9 @@ class EndpointForm(EndpointSettings, frozen=True, kw_only=True):
     signing: str = "v1"
     """`v1` uses a secret that is shared with the receiver (HMAC-SHA256). `v1a` uses a key pair (Ed25519); the receiver
     has the public key."""
+    secret: str | None = None
+    """The signing secret, if receivers already have one: `whsec_…`, or for `v1a` the private key `whsk_…`. By default,
+    a new one is created."""
 
 
 class EndpointRules(NamedTuple):
@@ -79,15 +86,17 @@ class EndpointRules(NamedTuple):
     standard: RetryPolicy = BUILT_IN["standard"]
     endpoints_max: int | None = None
     """The maximum number of endpoints in one organization. Deleted ones do not count."""
+    defaults: tuple[EndpointForm, tuple[str, ...]] = EndpointForm(name=""), ()
+    """The program's defaults for new endpoints; see `with_defaults`."""
 
 
 def new_endpoint(
     form: EndpointForm, rules: EndpointRules, *, endpoint_id: UUID, org_id: UUID, now: Instant
 ) -> tuple[Endpoint, str]:
     """Create an endpoint. Returns it together with the secret or public key that its receiver needs to verify
-    signatures. A shared secret is returned only here."""
+    signatures. A shared secret is returned only here, and only if it is new: for an own secret, the text is empty."""
     check(form, rules.timeout_seconds_max)
-    secret, verifier = new_signing(endpoint_id, form.signing, rules.sealer)
+    secret, verifier = new_signing(endpoint_id, form.signing, rules.sealer, form.secret)
     endpoint = Endpoint(
         endpoint_id=endpoint_id,
         org_id=org_id,
@@ -106,7 +115,9 @@ def updated_endpoint(endpoint: Endpoint, changes: Mapping[str, Any], rules: Endp
     The address guard does not check an unchanged destination again. Otherwise, if the allowed address ranges had
     changed in the meantime, a change to any other field could fail.
     """
-    before = form_of(endpoint, rules.sealer)
+    # If all headers are replaced, the old ones need not be readable: the key that encrypted them may be lost.
+    known = msgspec.structs.replace(endpoint, sealed_headers=b"") if "headers" in changes else endpoint
+    before = form_of(known, rules.sealer)
     form = msgspec.structs.replace(before, **{**changes, **_changed_destination(before, changes)})
     check(form, rules.timeout_seconds_max)
     unchanged = _destination(form) == endpoint.destination
@@ -138,7 +149,7 @@ def form_of(endpoint: Endpoint, sealer: Sealer) -> EndpointForm:
     )
 
 
-_SEALED = ("headers", "signing")
+_SEALED = ("headers", "signing", "secret")
 """Fields of the form that the endpoint stores encrypted."""
 
 
@@ -152,21 +163,21 @@ def _fields_from(form: EndpointForm, endpoint_id: UUID, rules: EndpointRules) ->
     }
 
 
-def new_signing(endpoint_id: UUID, signing: str, sealer: Sealer) -> tuple[SigningSecret, str]:
-    """A new signing secret, encrypted, and the secret or public key with which the receiver verifies signatures."""
-    if signing == _ASYMMETRIC:
-        secret = new_private_key()
-        verifier = public_key = public_key_of(secret)
-    else:
-        secret = verifier = new_secret()
-        public_key = ""
+def new_signing(endpoint_id: UUID, signing: str, sealer: Sealer, own: str | None = None) -> tuple[SigningSecret, str]:
+    """A signing secret, encrypted, and the secret or public key with which the receiver verifies signatures.
+
+    The secret is new unless the caller has its `own`. An own shared secret is not returned.
+    """
+    if own is not None:
+        check_own_secret(own, signing)
+    secret = own or (new_private_key() if signing == _ASYMMETRIC else new_secret())
+    public_key = public_key_of(secret) if signing == _ASYMMETRIC else ""
+    verifier = public_key or ("" if own else secret)
     return SigningSecret(seal_secret(endpoint_id, sealer, secret), signing, public_key=public_key), verifier
 
 
 def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) -> RetryPolicy:
-    if isinstance(form, str):
-        return named(form, standard)
-    policy = form if isinstance(form, RetryPolicy) else RetryPolicy(tuple(form))
+    policy = form if isinstance(form, RetryPolicy) else _policy_given(form, standard)
     low, high = rules.DELAY_SECONDS
     if not all(low <= delay <= high for delay in policy.delays):
         raise InvalidInput("policy", f"delays must be from {low} to {high} seconds, got {list(policy.delays)}")
@@ -176,6 +187,13 @@ def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) 
         check_name("policy.name", policy.name, rules.NAME_CHARACTERS_MAX)
     check_bounds("policy.deadline_seconds", policy.deadline_seconds, rules.DEADLINE_SECONDS)
     return policy
+
+
+def _policy_given(form: object, standard: RetryPolicy) -> RetryPolicy:
+    given = _converted("policy", form, rules.PolicyForm)
+    if isinstance(given, str):
+        return named(given, standard)
+    return RetryPolicy(given) if isinstance(given, tuple) else RetryPolicy(**msgspec.structs.asdict(given))
 
 
 def policies_of(form: EndpointForm, standard: RetryPolicy) -> dict[str, Any]:
@@ -258,6 +276,23 @@ def _guarded(form: EndpointForm, guard: AddressGuard) -> Destination:
         raise InvalidInput("url" if form.url is not None else "destination.url", error.message) from None
 
 
+_LOOKUP_SECONDS = 2.0
+"""How long a change waits for the address of a host. If it is not known by then, only its deliveries are checked."""
+
+
+async def check_plain_host(url: str | None, destination: Destination | None, guard: AddressGuard) -> None:
+    """Raise InvalidInput for a plain http URL to which nothing could be delivered, because of its host's addresses."""
+    field, given = ("url", url) if url is not None else ("destination.url", getattr(destination, "url", None))
+    if given is None or not given.lower().startswith("http://"):
+        return
+    try:
+        await asyncio.wait_for(asyncio.to_thread(guard.check_plain_host, given), _LOOKUP_SECONDS)
+    except TimeoutError:
+        return
+    except InvalidInput as error:
+        raise InvalidInput(field, error.message) from None
+
+
 _KINDS = ", ".join(str(one.__struct_config__.tag) for one in get_args(Destination))
 
 
@@ -303,6 +338,7 @@ def _check_numbers(form: EndpointForm, timeout_seconds_max: float) -> None:
     check_bounds("concurrency_max", form.concurrency_max, rules.CONCURRENCY)
     check_bounds("rate_per_second", form.rate_per_second, rules.RATE)
     check_bounds("circuit.failures_max", form.circuit.failures_max, rules.FAILURES)
+    check_bounds("circuit.probe_seconds_min", form.circuit.probe_seconds_min, rules.PROBE_SECONDS)
     check_bounds("circuit.open_seconds", form.circuit.open_seconds, rules.OPEN_SECONDS)
     check_bounds("circuit.disable_after_seconds", form.circuit.disable_after_seconds, rules.DISABLE_AFTER_SECONDS)
     if form.slo is not None:
@@ -345,8 +381,9 @@ class HandlerFields(TypedDict, total=False):
     give_up_on: Sequence[str]
     code_map: Mapping[str, str] | None
     """Translates a carrier's error codes into Doorstep's."""
-    circuit: CircuitRules | None
-    slo: Slo | None
+    circuit: CircuitRules | Mapping[str, object] | None
+    """Also as a mapping, such as `{"enabled": False}`."""
+    slo: Slo | Mapping[str, object] | None
     """The share of deliveries that must succeed, and how soon."""
     batch: bool
     """Whether the endpoint's events are batches; see `Doorstep.batch`."""
@@ -373,6 +410,8 @@ class EndpointFields(HandlerFields, total=False):
     headers: Mapping[str, str] | None
     envelope: bool
     signing: str
+    secret: str | None
+    """The signing secret, if receivers already have one (`whsec_…`, or `whsk_…` for `v1a`)."""
 
 
 def form_from(name: str, fields: Mapping[str, object]) -> EndpointForm:
@@ -383,9 +422,38 @@ def form_from(name: str, fields: Mapping[str, object]) -> EndpointForm:
                 field, f"is not a setting of an endpoint; use one of {', '.join(EndpointForm.__struct_fields__[1:])}"
             )
     given = {field: _copied(value) for field, value in fields.items() if value is not None}
-    if isinstance(given.get("destination"), Mapping):
-        given["destination"] = destination_from(given["destination"])
+    for field, convert in _FROM_MAPPINGS.items():
+        if isinstance(given.get(field), Mapping):
+            given[field] = convert(given[field])
     return EndpointForm(name=name, **given)
+
+
+_UNSET = EndpointForm(name="")
+
+
+def with_defaults(form: EndpointForm, defaults: EndpointForm, names: Sequence[str]) -> EndpointForm:
+    """The form with the program's defaults (the fields `names` of `defaults`) in the fields that have none of their
+    own: those that equal the general default."""
+    missing = [name for name in names if getattr(form, name) == getattr(_UNSET, name)]
+    return msgspec.structs.replace(form, **{name: getattr(defaults, name) for name in missing})
+
+
+def _converted(field: str, given: object, kind: Any) -> Any:
+    """A plain value as an instance of a type of a request. An error says the same as over HTTP."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        found = from_msgspec(str(error), kind)
+        inner = "" if found.field == "body" else found.field if found.field[0] == "[" else f".{found.field}"
+        raise InvalidInput(field + inner, found.message) from None
+
+
+_FROM_MAPPINGS: dict[str, Callable[[Any], object]] = {
+    "destination": destination_from,
+    "circuit": lambda given: CircuitRules(**msgspec.structs.asdict(_converted("circuit", given, rules.CircuitRulesIn))),
+    "slo": lambda given: Slo(**msgspec.structs.asdict(_converted("slo", given, rules.SloIn))),
+}
+"""The fields that a program may also give as a mapping, in the form that they have over HTTP."""
 
 
 def check_event_types(event_types: Sequence[object]) -> None:
@@ -396,13 +464,16 @@ def check_event_types(event_types: Sequence[object]) -> None:
             raise InvalidInput("event_types", f"must be text such as 'order.*', got {event_type!r}")
 
 
-def check_function(what: str, function: Any) -> None:
-    """Raise ConfigError for a function that would fail on every call, or that would appear to succeed without
+def check_handler(what: str, function: Any) -> None:
+    """Raise ConfigError for a handler that would fail on every call, or that would appear to succeed without
     running."""
-    if not callable(function):
-        raise ConfigError(f"{what} must be a function, got {function!r:.100}")
-    if any(map(_is_generator, (function, getattr(type(function), "__call__", None)))):  # noqa: B004
-        raise ConfigError(f"{what} contains a yield, so a call would run nothing; use return instead")
+    check_callable(what, function)
+    check_parameters(what, function)
+
+
+def check_function(what: str, function: Any) -> None:
+    """Like `check_handler`, for a function of one argument that is not an event."""
+    check_callable(what, function)
     try:
         signature = inspect.signature(function)
     except ValueError:  # some functions written in C have no signature
@@ -411,6 +482,14 @@ def check_function(what: str, function: Any) -> None:
         signature.bind(None)
     except TypeError:
         raise ConfigError(f"{what} must take one argument, got {signature}") from None
+
+
+def check_callable(what: str, function: Any) -> None:
+    """Raise ConfigError for anything but a function, and for a generator function, which would never run."""
+    if not callable(function):
+        raise ConfigError(f"{what} must be a function, got {function!r:.100}")
+    if any(map(_is_generator, (function, getattr(type(function), "__call__", None)))):  # noqa: B004
+        raise ConfigError(f"{what} contains a yield, so a call would run nothing; use return instead")
 
 
 def _is_generator(function: object) -> bool:

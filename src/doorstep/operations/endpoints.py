@@ -6,8 +6,8 @@ Every change is audited."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
@@ -15,8 +15,16 @@ import msgspec
 
 from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.engine import facts
-from doorstep.engine.directory import RACES_MAX, Directory, change_endpoint, create_endpoint, existing, put_circuit
-from doorstep.errors import Conflict, InvalidInput, NotFound
+from doorstep.engine.directory import (
+    RACES_MAX,
+    AlreadyExists,
+    Directory,
+    change_endpoint,
+    create_endpoint,
+    existing,
+    put_circuit,
+)
+from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound
 from doorstep.model.action import audit_entry
 from doorstep.model.attempt import Code
 from doorstep.model.endpoint import Circuit, Endpoint, EndpointState, RetryPolicy, SigningSecret
@@ -26,12 +34,15 @@ from doorstep.operations.endpoint_rules import (
     EndpointForm,
     EndpointRules,
     check_bounds,
+    check_plain_host,
     check_signing,
     new_endpoint,
     new_signing,
     policies_of,
     updated_endpoint,
+    with_defaults,
 )
+from doorstep.operations.keys import name_of
 from doorstep.policy.circuit import after_success
 from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.policy.routing import subscribes
@@ -51,7 +62,8 @@ dropped instead, because the receiver may still rely on it until its announced e
 class Rotated(NamedTuple):
     endpoint: Endpoint
     verifier: str
-    """The new shared secret or public key, with which the receiver verifies signatures from now on."""
+    """The new shared secret or public key, with which the receiver verifies signatures from now on. It is empty if the
+    caller gave an own shared secret."""
     old_expires_at: Instant | None
     """When the old secret stops signing; None if it has stopped already."""
 
@@ -79,6 +91,8 @@ class EndpointService:
     async def create(self, form: EndpointForm, org_id: UUID, actor: str) -> tuple[Endpoint, str]:
         """Create an endpoint. Returns it with the secret or public key with which its receiver verifies signatures.
         Raises Conflict if the organization has too many endpoints."""
+        form = with_defaults(form, *self._rules.defaults)
+        await check_plain_host(form.url, form.destination, self._rules.guard)
         now = self._clock.now()
         endpoint, verifier = new_endpoint(form, self._rules, endpoint_id=uuid7(now), org_id=org_id, now=now)
         created = await create_endpoint(self._store, endpoint, actor, self._rules.endpoints_max)
@@ -90,6 +104,10 @@ class EndpointService:
     ) -> Endpoint:
         """Change some fields. Raises Conflict if `version` is given and is no longer the current version."""
         now = self._clock.now()
+        url, destination = changes.get("url"), changes.get("destination")
+        known = await self._store.get(Endpoint, org_id, endpoint_id)
+        if known.url not in (url, getattr(destination, "url", None)):
+            await check_plain_host(url, destination, self._rules.guard)
 
         def changed(endpoint: Endpoint) -> Endpoint:
             _check_version(existing(endpoint), version)
@@ -106,9 +124,10 @@ class EndpointService:
         actor: str,
         overlap_seconds: float = OVERLAP_SECONDS,
         signing: str | None = None,
+        own: str | None = None,
     ) -> Rotated:
-        """Create a new secret, with which requests are signed from now on. They are also signed with the old secret
-        until the overlap ends.
+        """Create a new secret, or take the caller's `own`, with which requests are signed from now on. They are also
+        signed with the old secret until the overlap ends.
 
         Raises Conflict if there would be too many secrets, which cannot happen without an overlap.
         """
@@ -119,7 +138,7 @@ class EndpointService:
         until = now + seconds(overlap_seconds) if overlap_seconds else None
         current = (await self._store.get(Endpoint, org_id, endpoint_id)).signing_secret
         scheme = signing or ("v1" if current is None else current.scheme)
-        secret, verifier = new_signing(endpoint_id, scheme, self._rules.sealer)
+        secret, verifier = new_signing(endpoint_id, scheme, self._rules.sealer, own)
 
         def rotated(endpoint: Endpoint) -> Endpoint:
             kept = outgoing(existing(endpoint).secrets, now, until)
@@ -181,7 +200,7 @@ class EndpointService:
         """Delete an endpoint; its waiting deliveries become dead letters. The reason is for the audit log."""
         check_storable("reason", reason)
 
-        deleted = _in_state(EndpointState.DELETED, f"deleted by {actor}")
+        deleted = _in_state(EndpointState.DELETED, f"deleted by {await name_of(self._store, org_id, actor)}")
         await self._write(org_id, endpoint_id, deleted, actor, "endpoint.delete", reason)
         await self._dead_letter_all(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING)
 
@@ -206,7 +225,7 @@ class EndpointService:
                 known = await self._store.get(Endpoint, org_id, endpoint_id)
             except NotFound:
                 endpoint, _ = new_endpoint(form, self._rules, endpoint_id=endpoint_id, org_id=org_id, now=now)
-                with suppress(Conflict):  # another process was faster: read the endpoint that it created
+                with _naming_declaration(form.name), suppress(AlreadyExists):  # another process may create it meanwhile
                     await create_endpoint(self._store, _with_digest(endpoint, form, self._rules), _ACTOR)
                 continue
             if known.state is not EndpointState.DELETED:
@@ -214,7 +233,9 @@ class EndpointService:
             generation += 1  # it was deleted and is declared again: a new endpoint with its own history
 
     async def _update_declared(self, known: Endpoint, form: EndpointForm) -> None:
-        declared = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name != "signing"}
+        declared = {
+            name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name not in ("signing", "secret")
+        }
 
         def changed(endpoint: Endpoint) -> Endpoint | None:
             if endpoint.declared == _digest(form, self._rules.standard):
@@ -222,9 +243,10 @@ class EndpointService:
             return _with_digest(updated_endpoint(endpoint, declared, self._rules), form, self._rules)
 
         now = self._clock.now()
-        await change_endpoint(
-            self._store, known.org_id, known.endpoint_id, changed, actor=_ACTOR, action="endpoint.declare", now=now
-        )
+        with _naming_declaration(form.name):
+            await change_endpoint(
+                self._store, known.org_id, known.endpoint_id, changed, actor=_ACTOR, action="endpoint.declare", now=now
+            )
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -289,6 +311,17 @@ class EndpointService:
             count += len(moved.moves)
             if not moved.moves:  # a short batch may only mean that some deliveries were claimed meanwhile
                 return count
+
+
+@contextmanager
+def _naming_declaration(name: str) -> Iterator[None]:
+    """Raise ConfigError if the name of a declared endpoint is taken, because the program cannot start then."""
+    try:
+        yield
+    except AlreadyExists:
+        raise
+    except Conflict as error:
+        raise ConfigError(f"handler {name!r} cannot be declared: {error}") from None
 
 
 def _in_state(state: EndpointState, reason: str) -> Callable[[Endpoint], Endpoint]:
@@ -370,6 +403,9 @@ def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
     digested = {
         name: value for name, value in declared.items() if name in _DIGESTED_SINCE_0_1_0 or value != defaults[name]
     }
+    for policy in (digested["policy"], *digested["policy_by_event_type"].values()):
+        if policy is not None and not policy["ignore_retry_after"]:
+            del policy["ignore_retry_after"]
     content = msgspec.json.encode(digested, order="sorted")
     return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections.abc import Iterable
 from typing import TypeVar
 from uuid import UUID
 
 from doorstep.clock import Clock, Instant, seconds
+from doorstep.engine.accept import check_user
+from doorstep.engine.directory import Directory
 from doorstep.errors import Conflict, InvalidInput, Overloaded
 from doorstep.model.action import AuditEntry, audit_entry
 from doorstep.model.alert import OPERATIONS_ORG
-from doorstep.model.listing import KeysByDigest, OrgKeys, Orgs
-from doorstep.model.org import ApiKey, Org, Role
+from doorstep.model.listing import KeyNames, KeysByDigest, OrgKeys, Orgs
+from doorstep.model.org import USER_ROLES, ApiKey, Org, Role
 from doorstep.model.record import uuid7
 from doorstep.stores.limits import check_name, check_storable, key_by_id
 from doorstep.stores.store import Put, Store
@@ -33,15 +36,21 @@ _QUEUE_MAX = 2_000
 second. Further requests are rejected immediately and may be repeated."""
 TOO_MANY_UNKNOWN = "too many unknown keys are being looked up; send the request again in a moment"
 _VALID_MAX = 1_000
-_NAME_CHARACTERS_MAX = 200
+NAME_CHARACTERS_MAX = 200
+
+
+async def name_of(store: Store, org_id: UUID, actor: str) -> str:
+    """The name of the key with this visible prefix, for texts. Actors that are not keys are names already."""
+    return dict(await store.find(org_id, KeyNames(prefixes=(actor,)))).get(actor, actor)
 
 
 class ApiKeys:
     """Caches known and unknown keys for a few seconds, so that a busy sender does not cause a look-up with every
     request."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, directory: Directory) -> None:
         self._store = store
+        self._directory = directory
         self._clock = clock
         self._known: dict[bytes, tuple[ApiKey, Instant]] = {}
         """Records by digest, each with the time until which the cached record is valid. After that time, the record
@@ -62,7 +71,9 @@ class ApiKeys:
         if until <= self._clock.now():
             found = await (self._find_unknown(digest) if record is None else self._find(digest))
             record = None if found is None else self._remember(found)
-        return record if record is not None and record.is_valid(self._clock.now()) else None
+        if record is None or not record.is_valid(self._clock.now()):
+            return None
+        return record if await self._directory.has_org(record.org_id) else None
 
     async def _find_unknown(self, digest: bytes) -> ApiKey | None:
         """Wait for a free slot, then look up a key that this process has never found. Raises Overloaded immediately if
@@ -94,12 +105,17 @@ class ApiKeys:
         return self._unknown.get(digest, 0) > self._clock.now()
 
     def _remember(self, record: ApiKey) -> ApiKey:
-        """Cache a record and return it. If the cached record is already revoked, that record is kept instead: a key
-        stays revoked, so a record without the revocation is older."""
+        """Cache a record and return it. If the cached record is already revoked, it is kept: revocation is permanent,
+        so a record that is not revoked must be older."""
         known, _ = self._known.get(record.digest, (record, 0))
         newest = known if known.revoked_at is not None else record
         _put(self._known, record.digest, (newest, self._clock.now() + seconds(CACHE_SECONDS)))
         return newest
+
+    def forget(self, revoked: Iterable[ApiKey]) -> None:
+        """Reject keys that were revoked together, without waiting until their cached records expire."""
+        for key in revoked:
+            self._remember(key)
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         """The keys of an organization in the order of creation, including revoked and expired keys."""
@@ -110,17 +126,25 @@ class ApiKeys:
         return key_by_id(key_id, await self._store.find(org_id, OrgKeys()))
 
     async def orgs(self) -> list[Org]:
-        """All organizations except the reserved one."""
-        return [org for org in await self._store.find(None, Orgs()) if org.org_id != OPERATIONS_ORG]
+        """All organizations except the reserved one and deleted ones."""
+        found = await self._store.find(None, Orgs())
+        return [org for org in found if org.org_id != OPERATIONS_ORG and org.deleted_at is None]
 
     # -- changing ------------------------------------------------------------------------------------------
 
     async def create(
-        self, org_id: UUID, name: str, role: Role, actor: str, expires_at: Instant | None = None
+        self,
+        org_id: UUID,
+        name: str,
+        role: Role,
+        actor: str,
+        expires_at: Instant | None = None,
+        user_id: str | None = None,
     ) -> tuple[ApiKey, str]:
         """Create a key. Returns its record and the key itself, which is not stored."""
         now = self._clock.now()
-        check_name("name", name, _NAME_CHARACTERS_MAX)
+        check_name("name", name, NAME_CHARACTERS_MAX)
+        _check_user(user_id, role)
         if expires_at is not None and expires_at <= now:
             raise InvalidInput("expires_at", "must be in the future")
         if sum(key.is_valid(now) for key in await self._store.find(org_id, OrgKeys())) >= _VALID_MAX:
@@ -135,8 +159,10 @@ class ApiKeys:
             digest=digest(key),
             created_at=now,
             expires_at=expires_at,
+            user_id=user_id,
         )
-        entry = _entry(record, now, actor, "key.create", f"{role} {record.prefix}")
+        whose = "" if user_id is None else f" for the user {user_id}"
+        entry = _entry(record, now, actor, "key.create", f"{role} {record.prefix}{whose}")
         await self._store.write([Put(document=record)], entry)
         self._remember(record)
         return record, key
@@ -158,13 +184,20 @@ class ApiKeys:
     async def create_org(self, name: str, caller: ApiKey) -> tuple[Org, ApiKey, str]:
         """Create an organization with its first admin key. This is audited in the caller's organization and in the new
         one."""
-        check_name("name", name, _NAME_CHARACTERS_MAX)
+        check_name("name", name, NAME_CHARACTERS_MAX)
         now = self._clock.now()
         org = Org(org_id=uuid7(now), name=name, created_at=now)
         entry = audit_entry(now, caller.org_id, caller.prefix, "org.create", org.org_id, result=org.name)
         await self._store.write([Put(document=org)], entry)
         record, key = await self.create(org.org_id, "admin", Role.ADMIN, caller.prefix)
         return org, record, key
+
+
+def _check_user(user_id: str | None, role: Role) -> None:
+    check_user("user_id", user_id)
+    if user_id is not None and role not in USER_ROLES:
+        roles = ", ".join(USER_ROLES)
+        raise InvalidInput("role", f"must be one of {roles} for a key with a user, which cannot act for others")
 
 
 def _put(cache: dict[bytes, T], digest: bytes, value: T) -> None:

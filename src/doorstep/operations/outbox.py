@@ -6,11 +6,11 @@ the messages.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Unpack
 from uuid import UUID
 
-from doorstep.clock import Clock, Instant
+from doorstep.clock import Clock, Instant, to_datetime
 from doorstep.config import Settings
 from doorstep.engine.accept import Draft, Options, check
 from doorstep.engine.directory import Directory
@@ -20,6 +20,11 @@ from doorstep.model.action import AuditEntry, audit_entry
 from doorstep.model.listing import RejectedMessages
 from doorstep.model.outbox import OutboxMessage, OutboxOptions, Posted
 from doorstep.model.record import uuid7
+from doorstep.operations.reader import Reader
+from doorstep.operations.sending import Sending
+from doorstep.operations.shapes import rejected_shown
+from doorstep.schemas.events import RejectedMessage
+from doorstep.stores.app_connections import family_of
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
@@ -40,9 +45,10 @@ class OutboxService:
         self._default_org = default_org
         self._wake = wake
 
-    async def refused(self, limit: int = 100) -> list[OutboxMessage]:
+    async def refused(self, limit: int = 100) -> list[RejectedMessage]:
         """The rejected messages, each with its `refusal`, in the order of posting."""
-        return await self._store.find(None, RejectedMessages(limit=limit))
+        messages = await self._store.find(None, RejectedMessages(limit=limit))
+        return [rejected_shown(one, self._default_org) for one in messages]
 
     async def retry(self, event_ids: Sequence[UUID], actor: str, reason: str = "") -> list[UUID]:
         """Requeue the rejected messages among `event_ids`, as if they had just been sent. Returns the requeued ids."""
@@ -73,7 +79,11 @@ class OpenComponents(Protocol):
     @property
     def directory(self) -> Directory: ...
     @property
+    def clock(self) -> Clock: ...
+    @property
     def outbox(self) -> OutboxService: ...
+    @property
+    def reader(self) -> Reader: ...
 
     def wake_dispatcher(self) -> None:
         """Wake the dispatcher, because deliveries may be due."""
@@ -98,7 +108,10 @@ class Host(Protocol):
         """Hint that there may be messages in the outbox."""
 
     def send(self, event_type: str, payload: object, *, connection: Any = ..., **options: Unpack[Options]) -> Any:
-        """Accept an event; with a `connection`, post it in that connection's transaction."""
+        """Accept an event; with a `connection`, post it in that connection's transaction. To be awaited."""
+
+    def send_sync(self, event_type: str, payload: object, *, connection: Any = ..., **options: Unpack[Options]) -> Any:
+        """`send` for programs without an event loop."""
 
 
 class Outbox:
@@ -107,7 +120,7 @@ class Outbox:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    async def refused(self, limit: int = 100) -> list[OutboxMessage]:
+    async def refused(self, limit: int = 100) -> list[RejectedMessage]:
         """The rejected messages, each with its `refusal`, in the order of posting."""
         return await self._host.binding.call(lambda: self._host.components.outbox.refused(limit))
 
@@ -121,25 +134,43 @@ class Outbox:
 
 
 def post(
-    draft: Draft,
-    connection: object,
-    store: Store,
-    now: Instant,
-    payload_bytes_max: int,
-    wake: Callable[[], None],
-) -> Posted | Coroutine[Any, Any, Posted]:
-    """Put a draft into the outbox on the program's own connection. If it is an asyncio connection, await the result.
-    The store need not be open.
+    draft: Draft, connection: object, store: Store, now: Instant, payload_bytes_max: int, wake: Callable[[], None]
+) -> Sending[Posted]:
+    """Put a draft into the outbox on the program's own connection. The store need not be open.
 
-    Validates the draft as `send` does, except that the organization and the endpoints are checked only when the message
-    is accepted.
+    On a blocking connection the message is inserted at once; on an asyncio connection, when the result is awaited.
     """
+    message = _message(draft, now, payload_bytes_max)
+    if not family_of(connection).asynchronous:
+        store.post_on(connection, message, wake)
+        return Sending.done(Posted(message.event_id, to_datetime(now)))
+
+    async def insert() -> Posted:
+        if (inserting := store.post_on(connection, message, wake)) is not None:
+            await inserting
+        return Posted(message.event_id, to_datetime(now))
+
+    return Sending(f"send({draft.event_type!r}, …)", insert)
+
+
+def post_sync(
+    draft: Draft, connection: object, store: Store, now: Instant, payload_bytes_max: int, wake: Callable[[], None]
+) -> Posted:
+    """`post` for blocking connections."""
+    message = _message(draft, now, payload_bytes_max)
+    if family_of(connection).asynchronous:
+        raise InvalidInput("connection", "is an asyncio connection; await the method whose name does not end in _sync")
+    store.post_on(connection, message, wake)
+    return Posted(message.event_id, to_datetime(now))
+
+
+def _message(draft: Draft, now: Instant, payload_bytes_max: int) -> OutboxMessage:
+    """Validates the draft as `send` does, except that the organization and the endpoints are checked only when the
+    message is accepted."""
     check(draft, payload_bytes_max)
     if draft.idempotency_key is not None:
         raise InvalidInput("idempotency_key", "must be left out with a connection: its transaction commits only once")
-    posted = Posted(uuid7(now), now)
-    inserting = store.post_on(connection, message_from(draft, posted.event_id, now), wake)
-    return posted if inserting is None else _after(inserting, posted)
+    return message_from(draft, uuid7(now), now)
 
 
 def message_from(draft: Draft, event_id: UUID, now: Instant) -> OutboxMessage:
@@ -158,10 +189,6 @@ def message_from(draft: Draft, event_id: UUID, now: Instant) -> OutboxMessage:
             metadata=None if draft.metadata == b"{}" else draft.metadata.decode(),
             ordering_key=draft.ordering_key,
             trace=draft.trace,
+            user_id=draft.user_id,
         ),
     )
-
-
-async def _after(inserting: Awaitable[None], posted: Posted) -> Posted:
-    await inserting
-    return posted

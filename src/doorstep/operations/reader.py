@@ -15,14 +15,15 @@ from doorstep.engine.directory import Directory, Tuning
 from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.action import AuditEntry
 from doorstep.model.alert import OPERATIONS_ORG
-from doorstep.model.attempt import Attempt
+from doorstep.model.attempt import Attempt, AttemptSummary
 from doorstep.model.bulk import Bulk, BulkFailures
 from doorstep.model.claim import LOST_KEPT, WorkerEntry
-from doorstep.model.delivery import Delivery, DeliveryPayload, DeliveryState, HistoryEntry, as_seen
-from doorstep.model.endpoint import Circuit, CircuitChange, Endpoint, EndpointState
+from doorstep.model.delivery import Delivery, DeliveryPayload, DeliveryState, HistoryEntry, Hold, as_seen
+from doorstep.model.endpoint import Circuit, CircuitChange, CircuitState, Endpoint, EndpointState
 from doorstep.model.entity import PipelineDeclarations
 from doorstep.model.event import EventStatus, EventSummary, EventView
 from doorstep.model.listing import (
+    AttemptFilter,
     AuditFilter,
     CauseGroup,
     CauseGroups,
@@ -30,6 +31,7 @@ from doorstep.model.listing import (
     Count,
     DeadLetterFilter,
     DeliveryAttempts,
+    DeliveryFilter,
     DeliveryHistory,
     EndpointFilter,
     EventDeliveries,
@@ -38,11 +40,13 @@ from doorstep.model.listing import (
     KeyNames,
     KeyPrefixes,
     Page,
+    PagedQuery,
     RetryQueueFilter,
     Workers,
 )
 from doorstep.model.rollup import HOUR
-from doorstep.policy.circuit import why_held
+from doorstep.operations.pages import at_least_shown, full_page
+from doorstep.policy.circuit import hold_of
 from doorstep.stores.limits import ID_MAX, KEY_MAX, read_cursor, write_cursor
 from doorstep.stores.store import Store
 
@@ -51,6 +55,7 @@ T = TypeVar("T")
 _EventOf = tuple[UUID, UUID]
 """An organization and the id of one of its events."""
 _WORKERS_MAX = 1_000
+_NAMESAKES_MAX = 20
 CAUSE_HOURS = 24
 _LEVELS = ("now_dead", "now_archived", "now_failed")
 
@@ -73,13 +78,19 @@ class Reader:
 
     # -- events --------------------------------------------------------------------------------------------
 
-    async def event(self, org_id: UUID, event_id: UUID) -> EventView:
-        """An event with its payload and status, even if it is still in the outbox."""
-        return await self._store.get(EventView, org_id, event_id)
+    async def event(self, org_id: UUID, event_id: UUID, user_id: str | None = None) -> EventView:
+        """An event with its payload and status, even if it is still in the outbox. With `user_id`, another user's event
+        is not found."""
+        view = await self._store.get(EventView, org_id, event_id)
+        _check_owner(view.event.user_id, user_id, event_id)
+        return view
 
-    async def summary(self, org_id: UUID, event_id: UUID) -> EventSummary:
-        """The status of an event. Concurrent callers share one query."""
-        return await self._summaries.submit((org_id, event_id))
+    async def summary(self, org_id: UUID, event_id: UUID, user_id: str | None = None) -> EventSummary:
+        """The status of an event. Concurrent callers share one query. With `user_id`, another user's event is not
+        found."""
+        summary = await self._summaries.submit((org_id, event_id))
+        _check_owner(summary.user_id, user_id, event_id)
+        return summary
 
     async def _find_summaries(self, keys: list[_EventOf]) -> list[EventSummary | Exception]:
         found: dict[_EventOf, EventSummary] = {}
@@ -92,23 +103,42 @@ class Reader:
 
     async def events(self, org_id: UUID, filters: EventFilter, cursor: str | None, limit: int) -> Page[EventSummary]:
         """One page of events, newest first."""
-        return await self._store.page(org_id, filters, cursor, limit)
+        return await self._page(org_id, filters, cursor, limit)
+
+    async def _page(self, org_id: UUID, query: PagedQuery[T], cursor: str | None, limit: int) -> Page[T]:
+        return await full_page(self._store, self._clock, org_id, query, cursor, limit)
 
     async def inbox(
-        self, org_id: UUID, status: EventStatus, cursor: str | None, limit: int
+        self, org_id: UUID, status: EventStatus, cursor: str | None, limit: int, user_id: str | None = None
     ) -> tuple[Page[EventView], Count]:
         """One page of events that no push endpoint receives, oldest first, and the total number of such events. With
-        the status FAILED, failed events instead."""
-        return await asyncio.gather(
-            self._store.page(org_id, InboxFilter(status=status), cursor, limit),
-            self._counts.ask(("inbox", org_id, status), lambda: self._store.count(org_id, InboxFilter(status=status))),
+        the status FAILED, failed events instead; with `user_id`, only events of this user."""
+        wanted = InboxFilter(status=status, user_id=user_id)
+        page, count = await asyncio.gather(
+            self._store.page(org_id, wanted, cursor, limit),
+            self._counts.ask(("inbox", org_id, wanted), lambda: self._store.count(org_id, wanted)),
         )
+        return page, at_least_shown(count, page, cursor)
 
     # -- deliveries ----------------------------------------------------------------------------------------
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
         """The deliveries of an event, one for each endpoint that receives it."""
         return [self.seen(delivery) for delivery in await self._store.find(org_id, EventDeliveries(event_id=event_id))]
+
+    async def delivery_page(
+        self, org_id: UUID, filters: DeliveryFilter, cursor: str | None, limit: int
+    ) -> Page[Described]:
+        """One page of deliveries in any state, newest first."""
+        filters = msgspec.structs.replace(filters, archived_before=self._clock.now() - self._archive_after)
+        page = self._all_seen(await self._page(org_id, filters, cursor, limit))
+        return Page(tuple(await self.described(org_id, page.items)), page.next)
+
+    async def attempt_page(
+        self, org_id: UUID, filters: AttemptFilter, cursor: str | None, limit: int
+    ) -> Page[AttemptSummary]:
+        """One page of attempts, newest first."""
+        return await self._page(org_id, filters, cursor, limit)
 
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery:
         """One delivery in its current state."""
@@ -131,23 +161,24 @@ class Reader:
         """Every change of a delivery's state, oldest first."""
         return await self._store.find(org_id, DeliveryHistory(delivery_id=delivery_id))
 
-    async def why_held(self, delivery: Delivery) -> str | None:
-        """Why a waiting delivery is held: its endpoint is paused or disabled, or its circuit is not closed."""
-        return (await self.described(delivery.org_id, [delivery]))[0].held
+    async def described_one(self, delivery: Delivery) -> Described:
+        """A delivery with its endpoint and, if it is held, the reason."""
+        return (await self.described(delivery.org_id, [delivery]))[0]
 
     async def retry_queue(
         self, org_id: UUID, filters: RetryQueueFilter, cursor: str | None, limit: int
     ) -> tuple[Page[Delivery], Count]:
         """One page of failed deliveries that will be retried, next retry first, and their total number."""
-        return await asyncio.gather(
+        page, count = await asyncio.gather(
             self.retry_queue_page(org_id, filters, cursor, limit), self.count_retry_queue(org_id, filters)
         )
+        return page, at_least_shown(count, page, cursor)
 
     async def retry_queue_page(
         self, org_id: UUID, filters: RetryQueueFilter, cursor: str | None, limit: int
     ) -> Page[Delivery]:
         """One page of the retry queue, without the count."""
-        return await self._store.page(org_id, filters, cursor, limit)
+        return await self._page(org_id, filters, cursor, limit)
 
     async def count_retry_queue(self, org_id: UUID, filters: RetryQueueFilter) -> Count:
         """The number of deliveries in the retry queue. Concurrent callers share one query."""
@@ -157,16 +188,17 @@ class Reader:
         self, org_id: UUID, filters: DeadLetterFilter, cursor: str | None, limit: int
     ) -> tuple[Page[Delivery], Count]:
         """One page of dead letters, newest first, and their total number."""
-        return await asyncio.gather(
+        page, count = await asyncio.gather(
             self.dead_letter_page(org_id, filters, cursor, limit),
             self._counts.ask(("letters", org_id, filters), lambda: self._count_letters(org_id, filters)),
         )
+        return page, at_least_shown(count, page, cursor)
 
     async def dead_letter_page(
         self, org_id: UUID, filters: DeadLetterFilter, cursor: str | None, limit: int
     ) -> Page[Delivery]:
         """One page of dead letters, without the count."""
-        page = await self._store.page(org_id, self.dated(filters), cursor, limit)
+        page = await self._page(org_id, self.dated(filters), cursor, limit)
         return self._all_seen(page)
 
     async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Described]:
@@ -186,7 +218,7 @@ class Reader:
     async def cause_groups(
         self, org_id: UUID, filters: DeadLetterFilter, cursor: str | None, limit: int
     ) -> Page[CauseGroup]:
-        return await self._store.page(org_id, CauseGroups(filter=self.dated(filters)), cursor, limit)
+        return await self._page(org_id, CauseGroups(filter=self.dated(filters)), cursor, limit)
 
     async def described_causes(self, org_id: UUID, groups: Sequence[CauseGroup]) -> list[DescribedCause]:
         """Each cause with its endpoint's name, its dead letters by hour and its newest dead letter."""
@@ -222,8 +254,22 @@ class Reader:
             archived=_or_level(await self._store.count(org_id, archived), levels.now_archived),
             inbox=await self._store.count(org_id, InboxFilter(status=EventStatus.RECEIVED)),
             failed=Count(levels.now_failed, exact=True),
+            circuits_open=await self._circuits_open(org_id),
             oldest_due_at=(await self.backlog(org_id)).oldest_due_at,
         )
+
+    async def dead_now(self, org_id: UUID) -> int:
+        """The number of dead letters that the cleaner has not archived, from the roll-ups."""
+        return (await self._store.figures(org_id, [None], names=("now_dead",)))[None].now_dead
+
+    async def is_healthy(self, org_id: UUID) -> bool:
+        """Whether no delivery waits for a retry and every circuit is closed."""
+        retrying = await self.count_retry_queue(org_id, RetryQueueFilter())
+        return not retrying.value and not await self._circuits_open(org_id)
+
+    async def _circuits_open(self, org_id: UUID) -> int:
+        counts = await self._store.circuit_counts(org_id)
+        return sum(count for state, count in counts.items() if state is not CircuitState.CLOSED)
 
     async def backlog(self, org_id: UUID | None = None) -> Backlog:
         """The backlog of one organization. Without `org_id`, the backlog of all organizations except the reserved
@@ -259,7 +305,7 @@ class Reader:
     async def endpoints(
         self, org_id: UUID, state: EndpointState | None, cursor: str | None, limit: int
     ) -> Page[Endpoint]:
-        return await self._store.page(org_id, EndpointFilter(state=state), cursor, limit)
+        return await self._page(org_id, EndpointFilter(state=state), cursor, limit)
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         """One endpoint in its current state."""
@@ -324,15 +370,25 @@ class Reader:
         cursor: str | None,
         limit: int,
         about: Sequence[UUID] = (),
+        *,
+        since: Instant | None = None,
+        before: Instant | None = None,
     ) -> Page[AuditEntry]:
-        """The audit entries, newest first. With `about`, only the entries about one of these ids."""
-        query = AuditFilter(actor=actor, action=action, about=tuple(about))
-        return await self._store.page(org_id, query, cursor, limit)
+        """The audit entries, newest first. `actor` is a name, also of a key, or the visible prefix of a key. If many
+        keys have this name, those created last are found. With `about`, only the entries about one of these ids."""
+        actors = () if actor is None else (actor, *await self.keys_called(org_id, actor, _NAMESAKES_MAX))
+        query = AuditFilter(actors=actors, action=action, about=tuple(about), since=since, before=before)
+        return await self._page(org_id, query, cursor, limit)
 
     async def pipeline_names(self, org_id: UUID) -> list[str]:
         """The pipelines that any program of the organization has declared in this store."""
         declared = await self._store.find(None, PipelineDeclarations())
         return sorted(one.pipeline for one in declared if one.org_id == org_id)
+
+
+def _check_owner(owner: str | None, user_id: str | None, event_id: UUID) -> None:
+    if user_id not in (None, owner):
+        raise NotFound(f"no event {event_id}")
 
 
 class Stats(NamedTuple):
@@ -346,6 +402,7 @@ class Stats(NamedTuple):
     """Events that wait to be acknowledged."""
     failed: Count
     """Failed events."""
+    circuits_open: int
     oldest_due_at: Instant | None
 
 
@@ -376,11 +433,24 @@ class Described(NamedTuple):
 
     delivery: Delivery
     endpoint: Endpoint
-    held: str | None
+    held: Hold | None
 
     @property
     def endpoint_name(self) -> str:
         return self.endpoint.name
+
+    @property
+    def next_retry_at(self) -> Instant | None:
+        """When it will really be retried; None before the first failure, and while it is held without an end."""
+        due_at = self.delivery.next_retry_at
+        return due_at if self.held is None else self.held.delays(due_at)
+
+
+def hold_of_event(described: Iterable[Described]) -> Hold | None:
+    """What holds an event: the hold that ends first, if all of its waiting deliveries are held."""
+    holds = [one.held for one in described if one.delivery.state is DeliveryState.PENDING]
+    held = [one for one in holds if one is not None]
+    return min(held, key=lambda one: (one.until is None, one.until or 0)) if held and len(held) == len(holds) else None
 
 
 class DescribedCause(NamedTuple):
@@ -409,9 +479,9 @@ def _or_level(count: Count, level: int) -> Count:
     return count if count.exact else Count(level, exact=True)
 
 
-def _held(delivery: Delivery, endpoint: Endpoint, circuits: Mapping[UUID, Circuit]) -> str | None:
+def _held(delivery: Delivery, endpoint: Endpoint, circuits: Mapping[UUID, Circuit]) -> Hold | None:
     circuit = circuits.get(endpoint.endpoint_id)
-    return None if circuit is None else why_held(delivery, endpoint, circuit)
+    return None if circuit is None else hold_of(delivery, endpoint, circuit)
 
 
 LIMIT_MAX = 200

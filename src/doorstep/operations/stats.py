@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -23,9 +23,9 @@ from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, Slo
 from doorstep.model.listing import BusiestEndpoints, EndpointFilter, Page, UnhealthyEndpoints
 from doorstep.model.org import Org
-from doorstep.model.rollup import HOUR, MINUTE, TREND, TTD, Figures, Span
+from doorstep.model.rollup import HOUR, MINUTE, RESPONSE, TREND, TTD, Figures, Span
 from doorstep.operations.endpoint_rules import check_slo
-from doorstep.operations.reader import Reader, circuits_of
+from doorstep.operations.reader import Place, Reader, circuits_of, page_of_sorted
 from doorstep.policy.reports import (
     BUDGET_FIGURES,
     BUDGET_WINDOW,
@@ -39,12 +39,16 @@ from doorstep.policy.reports import (
     against,
     columns,
     on_axis,
+    response_time,
     slo_of,
+    success_rate,
+    time_to_delivery,
 )
+from doorstep.stores.limits import KEY_MAX
 from doorstep.stores.store import Put, Store
 from doorstep.telemetry.metrics import EndpointFigures, Snapshot
 
-HEALTH = ("succeeded", "retried", "died", "dead", *TTD, "ttd_ms")
+HEALTH = ("succeeded", "retried", "died", "dead", *TTD, "ttd_ms", *RESPONSE, "response_us")
 LEVELS = ("now_open", "now_dead")
 
 
@@ -70,6 +74,39 @@ class Health(NamedTuple):
     circuit: Circuit
     waiting_since: Instant | None
     """When the endpoint's oldest open delivery began to wait; see Store.waiting_since."""
+
+
+SORTED_MAX = 200
+"""The maximum number of endpoints that are sorted for one page. For 500 endpoints, reading the figures of a day took
+36 ms of CPU, and those of a month more than the 50 ms that a page may take."""
+
+
+class Sort(NamedTuple):
+    """A column by which endpoints can be sorted."""
+
+    value: Callable[[Figures], float | None]
+    figures: tuple[str, ...]
+    """The figures that determine the value; only these are read."""
+    level: bool = False
+    """Whether the value is the current level, not one over the time range."""
+
+
+SORTS: dict[str, Sort] = {
+    "success_rate": Sort(success_rate, ("succeeded", "dead")),
+    "response_time": Sort(lambda figures: response_time(figures, 0.95), RESPONSE),
+    "time_to_delivery": Sort(lambda figures: time_to_delivery(figures, 0.95), TTD),
+    "attempts": Sort(lambda figures: figures.attempts, ("succeeded", "retried", "died")),
+    "queue_depth": Sort(lambda figures: figures.now_open, ("now_open",), level=True),
+    "dead_letters": Sort(lambda figures: figures.now_dead, ("now_dead",), level=True),
+}
+
+
+class Order(NamedTuple):
+    """How a list of endpoints is sorted."""
+
+    by: str
+    """`name`, or one of SORTS."""
+    descending: bool = True
 
 
 class ServiceLevel(NamedTuple):
@@ -106,6 +143,42 @@ class Reporter:
         """The health of the endpoints, in the order of creation."""
         page = await self._store.page(org_id, EndpointFilter(), cursor, limit)
         return Page(tuple(await self.health_of(org_id, window, page.items)), page.next)
+
+    async def sortable(
+        self, org_id: UUID, matches: Callable[[Endpoint], bool] = lambda _: True
+    ) -> tuple[list[Endpoint], bool]:
+        """The matching endpoints that can be sorted: at most SORTED_MAX, the oldest first; and whether these are all."""
+        await self._directory.refresh()
+        own = [one for one in self._directory.endpoints if one.org_id == org_id and matches(one)]
+        own.sort(key=lambda one: one.endpoint_id)
+        return own[:SORTED_MAX], len(own) <= SORTED_MAX
+
+    async def sorted_page(
+        self,
+        org_id: UUID,
+        window: Window,
+        endpoints: Sequence[Endpoint],
+        order: Order,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[Endpoint]:
+        """One page of these endpoints, sorted. Endpoints without a value come last."""
+        values: dict[UUID, float | None] = {}
+        if order.by == "name":
+            by_name = sorted(endpoints, key=lambda one: one.name.casefold())
+            values.update((one.endpoint_id, number) for number, one in enumerate(by_name))
+        else:
+            sort, ids = SORTS[order.by], [one.endpoint_id for one in endpoints]
+            figures = (
+                await self._store.figures(org_id, ids, names=sort.figures)
+                if sort.level
+                else await self._over(org_id, ids, window.step * window.steps, sort.figures)
+            )
+            values.update((key, sort.value(figures[key])) for key in ids)
+        placed: list[tuple[Place, Endpoint]] = [
+            ((_rank(values[one.endpoint_id], order), one.endpoint_id.int), one) for one in endpoints
+        ]
+        return page_of_sorted(sorted(placed, key=lambda one: one[0]), 1, cursor, limit)
 
     async def health_of(self, org_id: UUID, window: Window, endpoints: Sequence[Endpoint]) -> list[Health]:
         """The health of these endpoints."""
@@ -211,6 +284,14 @@ class Reporter:
         org = self._directory.org(org_id)
         assert org is not None, "check_org has just found it"
         return org
+
+
+def _rank(value: float | None, order: Order) -> int:
+    """A value as a sort key that fits into a cursor: a whole number, precise to a millionth."""
+    if value is None:
+        return KEY_MAX
+    scaled = min(round(value * SECOND), KEY_MAX - 1)
+    return KEY_MAX - 1 - scaled if order.descending else scaled
 
 
 class Busiest:

@@ -3,29 +3,33 @@ another."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
 
 from doorstep.clock import DAY, Instant
 from doorstep.engine import facts
+from doorstep.engine.accept import Options
 from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound, NotRetryable, Permanent
+from doorstep.model import entity as model
 from doorstep.model.action import AuditEntry
 from doorstep.model.attempt import Code
-from doorstep.model.entity import Entity, EntityChange, EntityFilter, EntityHistory, EntityStatuses
+from doorstep.model.entity import EntityFilter, EntityHistory, EntityStatuses
 from doorstep.model.event import EventView
 from doorstep.model.listing import Count, Page
+from doorstep.model.outbox import Posted
 from doorstep.model.record import uuid7
 from doorstep.operations.endpoint_rules import EndpointForm, HandlerFields, PolicyForm, check_function, form_from
+from doorstep.operations.keys import name_of
 from doorstep.operations.outbox import Host
 from doorstep.operations.reader import checked_limit
+from doorstep.operations.sending import Sending
+from doorstep.operations.shapes import shape, shapes
 from doorstep.pipelines import transitions
 from doorstep.pipelines.plan import NEVER_OPENS, Gate, Plan, Stage
 from doorstep.pipelines.stage_handler import (
@@ -37,6 +41,7 @@ from doorstep.pipelines.stage_handler import (
     write_and_wake,
 )
 from doorstep.pipelines.transitions import EntityWrite
+from doorstep.schemas.pipelines import Entity, EntityChange
 from doorstep.stores.app_connections import Omitted
 from doorstep.stores.limits import COUNT_MAX
 from doorstep.stores.store import Store
@@ -94,29 +99,22 @@ class Pipeline:
         plural: str | None = None,
     ) -> None:
         """`policy` applies to stages without a policy of their own. The default, `pipeline`, allows three attempts,
-        without delays.
+        with pauses of 5 and 30 seconds.
 
         `plural` is the name of entity lists in web applications. By default, it is the pipeline's name followed by an
         s.
         """
+        self.name = name
+        """The name of the pipeline, which is also the singular name of its entities."""
         self.plan = Plan(name, first=first, steps=stages, last=last, dead=dead, archived=archived)
         self.plural = plural or f"{name}s"
         self._archive_after: Instant = round(archive_after_days * DAY)
         self._policy = policy
         self._functions: dict[str, StageFunction] = {}
         self._host: Host | None = None
-        self._org_id = UUID(int=0)
-        self._register: Register | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the pipeline, which is also the singular name of its entities."""
-        return self.plan.name
-
-    @property
-    def org_id(self) -> UUID:
+        self.org_id = UUID(int=0)
         """The organization that the pipeline was added for."""
-        return self._org_id
+        self._register: Register | None = None
 
     @property
     def arrival(self) -> str:
@@ -142,10 +140,10 @@ class Pipeline:
 
     # -- starting ------------------------------------------------------------------------------------------
 
-    async def start(
+    def start(
         self, data: Mapping[str, Any], entity_id: EntityId | None = None, *, connection: object = Omitted.CONNECTION
-    ) -> Entity:
-        """Create an entity. When this returns, the entity is on stable storage and its first stage is queued.
+    ) -> Sending[Entity]:
+        """Create an entity. When the `await` returns, the entity is on stable storage and its first stage is queued.
 
         Raises Conflict if its id is already in use.
 
@@ -155,25 +153,33 @@ class Pipeline:
         already in use, the event becomes a dead letter with the code CONFLICT. None is not a valid connection.
         """
         write = self._started(data, entity_id)
-        if connection is not Omitted.CONNECTION:
-            posted = self._post_on(connection, write.entity)
-            return _created_by(await posted if inspect.isawaitable(posted) else posted, write)
+        if connection is Omitted.CONNECTION:
+            return Sending(f"start() of pipeline {self.name!r}", partial(self._create, write))
+        posting: Sending[Posted] = self._opened.send(
+            self.arrival, Arrival.of(write.entity), connection=connection, **self._arrival_options(write)
+        )
+        return posting.then(partial(_created_by, write))
+
+    async def _create(self, write: EntityWrite) -> Entity:
         if (entity := await self._write(write)) is None:
             raise Conflict(f"{self.name} {write.entity.entity_id} already exists")
-        return entity
+        return shape(Entity, entity)
 
     def start_sync(
         self, data: Mapping[str, Any], entity_id: EntityId | None = None, *, connection: object = Omitted.CONNECTION
     ) -> Entity:
         """`start` for programs without an event loop. With a blocking connection, it only inserts a row on that
         connection."""
-        if connection is Omitted.CONNECTION:
-            return self._opened.binding.call_sync(lambda: self.start(data, entity_id))
         write = self._started(data, entity_id)
-        posted = self._post_on(connection, write.entity)
-        if inspect.isawaitable(posted):
-            raise InvalidInput("connection", "is an asynchronous one; await start() instead")
-        return _created_by(posted, write)
+        if connection is Omitted.CONNECTION:
+            return self._opened.binding.call_sync(partial(self._create, write))
+        posted = self._opened.send_sync(
+            self.arrival, Arrival.of(write.entity), connection=connection, **self._arrival_options(write)
+        )
+        return _created_by(write, posted)
+
+    def _arrival_options(self, write: EntityWrite) -> Options:
+        return {"org_id": self.org_id, "correlation_id": write.entity.entity_id}
 
     async def arrive(self, received: Received) -> None:
         """Create an entity that was started in a program's own transaction, after that transaction has committed."""
@@ -196,22 +202,18 @@ class Pipeline:
         now = self._opened.clock.now()
         new_id = str(uuid7(now)) if entity_id is None else checked_id(entity_id)
         valid = checked_data(data, self._opened.settings.payload_bytes_max)
-        return transitions.started(self.plan, self._org_id, new_id, valid, now, uuid7(now), arrival)
-
-    def _post_on(self, connection: object, entity: Entity) -> Any:
-        payload = {"entity_id": entity.entity_id, "data": entity.data}
-        return self._opened.send(self.arrival, payload, org_id=self._org_id, connection=connection)
+        return transitions.started(self.plan, self.org_id, new_id, valid, now, uuid7(now), arrival)
 
     # -- reading -------------------------------------------------------------------------------------------
 
     async def entity(self, entity_id: EntityId) -> Entity:
         """One entity in its current status. Raises NotFound for an unknown id."""
-        return self._seen(await self._stored(entity_id))
+        return self._shown(await self._stored(entity_id))
 
-    async def history(self, entity_id: EntityId) -> Sequence[EntityChange]:
+    async def history(self, entity_id: EntityId) -> tuple[EntityChange, ...]:
         """Every change of the entity's status, oldest first."""
         query = EntityHistory(pipeline=self.name, entity_id=_as_text(entity_id))
-        return await self._on_store(lambda store: store.find(self._org_id, query))
+        return shapes(EntityChange, await self._on_store(lambda store: store.find(self.org_id, query)))
 
     async def list(
         self, status: str | None = None, *, archived: bool = False, cursor: str | None = None, limit: int = 50
@@ -222,8 +224,8 @@ class Pipeline:
         `status` may also be a status that is no longer declared but that entities still have.
         """
         entity_filter, most = self._filter(status, archived), checked_limit(limit)
-        page = await self._on_store(lambda store: store.page(self._org_id, entity_filter, cursor, most))
-        return Page(tuple(self._seen(one) for one in page.items), page.next)
+        page = await self._on_store(lambda store: store.page(self.org_id, entity_filter, cursor, most))
+        return Page(tuple(map(self._shown, page.items)), page.next)
 
     async def counts(self, limit: int = COUNT_MAX) -> dict[str, Count]:
         """The number of entities in each status, in the order of the declaration. Each number is counted up to `limit`.
@@ -233,10 +235,10 @@ class Pipeline:
         return await self._on_store(lambda store: self._counts(store, limit))
 
     async def _counts(self, store: Store, limit: int) -> dict[str, Count]:
-        stored = await store.find(self._org_id, EntityStatuses(pipeline=self.name))
+        stored = await store.find(self.org_id, EntityStatuses(pipeline=self.name))
         statuses = [*self.plan.phases, *(one for one in stored if one not in self.plan.phases)]
         return {
-            status: await store.count(self._org_id, self._filter(status, archived=False), limit) for status in statuses
+            status: await store.count(self.org_id, self._filter(status, archived=False), limit) for status in statuses
         }
 
     def dead_before(self, now: Instant) -> Instant:
@@ -251,12 +253,16 @@ class Pipeline:
         which = None if undeclared or (archived and status is None) else False
         return EntityFilter(pipeline=self.name, status=status, archived=which, archived_before=dead_before)
 
-    def _seen(self, entity: Entity) -> Entity:
-        return transitions.as_seen(self.plan, entity, self.dead_before(self._opened.clock.now()))
+    def _shown(self, entity: model.Entity) -> Entity:
+        dead_before = self.dead_before(self._opened.clock.now())
+        return shape(Entity, transitions.as_seen(self.plan, entity, dead_before))
 
-    async def _stored(self, entity_id: EntityId) -> Entity:
+    async def _stored(self, entity_id: EntityId) -> model.Entity:
         key = _as_text(entity_id)
-        return await self._on_store(lambda store: store.get(Entity, self._org_id, (self.name, key)))
+        return await self._on_store(lambda store: store.get(model.Entity, self.org_id, (self.name, key)))
+
+    async def _name_of(self, actor: str) -> str:
+        return await self._on_store(lambda store: name_of(store, self.org_id, actor))
 
     # -- operating -----------------------------------------------------------------------------------------
 
@@ -267,15 +273,17 @@ class Pipeline:
         The decision applies to one gate: `gate`, or by default the gate at which the entity is waiting when this is
         called.
         """
+        name = await self._name_of(actor)
         return await self._decide(
-            entity_id, gate, lambda entity, now: transitions.approved(self.plan, entity, actor, now, uuid7(now))
+            entity_id, gate, lambda entity, now: transitions.approved(self.plan, entity, actor, now, uuid7(now), name)
         )
 
     async def reject(self, entity_id: EntityId, actor: str, reason: str = "", *, gate: str | None = None) -> Entity:
         """Reject an entity at its gate, which makes it a dead letter; audited. Raises Conflict if the entity is not
         waiting at a gate, or is waiting at a different gate."""
+        name = await self._name_of(actor)
         return await self._decide(
-            entity_id, gate, lambda entity, now: transitions.rejected(self.plan, entity, actor, reason, now)
+            entity_id, gate, lambda entity, now: transitions.rejected(self.plan, entity, actor, reason, now, name)
         )
 
     async def retry(self, entity_id: EntityId, actor: str, reason: str = "") -> Entity:
@@ -285,13 +293,15 @@ class Pipeline:
         longer have an effect.
         """
 
-        def retried(entity: Entity, now: Instant) -> EntityWrite:
+        name = await self._name_of(actor)
+
+        def retried(entity: model.Entity, now: Instant) -> EntityWrite:
             if not self.plan.can_retry(entity.status):
                 retryable = ", ".join(status for status in self.plan.phases if self.plan.can_retry(status))
                 raise NotRetryable(
                     f"{self.name} {entity.entity_id} is {entity.status} and cannot be retried; only {retryable} can"
                 )
-            return transitions.retried(self.plan, entity, actor, reason, now, uuid7(now))
+            return transitions.retried(self.plan, entity, actor, reason, now, uuid7(now), name)
 
         return await self._change(entity_id, retried)
 
@@ -311,7 +321,7 @@ class Pipeline:
                 return
         raise self._keeps_changing(entity_id)
 
-    async def _delete(self, entity: Entity, entry: AuditEntry, first: UUID | None) -> bool:
+    async def _delete(self, entity: model.Entity, entry: AuditEntry, first: UUID | None) -> bool:
         """Delete an entity, and the first event of its history if that event created it."""
         arrival = first if first is not None and await self._is_arrival(first) else None
         moved = await self._opened.components.store.delete_entity(entity, entry, arrival)
@@ -321,22 +331,22 @@ class Pipeline:
 
     async def _is_arrival(self, event_id: UUID) -> bool:
         with suppress(NotFound):
-            view = await self._opened.components.store.get(EventView, self._org_id, event_id)
+            view = await self._opened.components.store.get(EventView, self.org_id, event_id)
             return view.event.event_type == self.arrival
         return False
 
     async def _decide(
-        self, entity_id: EntityId, gate: str | None, decision: Callable[[Entity, Instant], EntityWrite]
+        self, entity_id: EntityId, gate: str | None, decision: Callable[[model.Entity, Instant], EntityWrite]
     ) -> Entity:
         gate = gate or (await self._stored(entity_id)).status
 
-        def decided(entity: Entity, now: Instant) -> EntityWrite:
+        def decided(entity: model.Entity, now: Instant) -> EntityWrite:
             self._check_gate(entity, gate)
             return decision(entity, now)
 
         return await self._change(entity_id, decided)
 
-    def _check_gate(self, entity: Entity, gate: str) -> None:
+    def _check_gate(self, entity: model.Entity, gate: str) -> None:
         """Raise Conflict unless the entity is at this gate. If two people decide at the same time, the second decision
         must not apply to a later gate, which that person never saw."""
         if entity.status not in self.plan.gates:
@@ -345,12 +355,12 @@ class Pipeline:
         if entity.status != gate:
             raise Conflict(f"{self.name} {entity.entity_id} is {entity.status}, not {gate}; look at it again")
 
-    async def _change(self, entity_id: EntityId, change: Callable[[Entity, Instant], EntityWrite]) -> Entity:
+    async def _change(self, entity_id: EntityId, change: Callable[[model.Entity, Instant], EntityWrite]) -> Entity:
         """Read, change and write an entity. Start over if another process changed it in the meantime."""
         for _ in range(_WRITE_TRIES):
             write = change(await self._stored(entity_id), self._opened.clock.now())
             if entity := await self._write(write):
-                return entity
+                return shape(Entity, entity)
         raise self._keeps_changing(entity_id)
 
     def _keeps_changing(self, entity_id: EntityId) -> Conflict:
@@ -362,7 +372,7 @@ class Pipeline:
         """Attach the pipeline to a Doorstep and an organization. `register` is called with each stage's handler."""
         if self._host is not None:
             raise ConfigError(f"pipeline {self.name!r} was added twice; add it to one Doorstep, once")
-        self._host, self._org_id, self._register = host, org_id, register
+        self._host, self.org_id, self._register = host, org_id, register
         register(self.arrival, self.arrive, None)
         for name in self._functions:
             self._attach(self.plan.stage(name))
@@ -386,7 +396,7 @@ class Pipeline:
 
     def _attach(self, stage: Stage) -> None:
         if self._register is not None:
-            run = StageRun(self._opened, self._org_id, self.plan, stage)
+            run = StageRun(self._opened, self.org_id, self.plan, stage)
             self._register(self.plan.event_type(stage.name), handler_for(run, self._functions[stage.name]), stage)
 
     @property
@@ -399,7 +409,7 @@ class Pipeline:
         host = self._opened
         return await host.binding.call(lambda: query(host.components.store))
 
-    async def _write(self, write: EntityWrite) -> Entity | None:
+    async def _write(self, write: EntityWrite) -> model.Entity | None:
         return await self._opened.binding.call(lambda: write_and_wake(self._opened, write))
 
 
@@ -408,6 +418,10 @@ class Arrival(msgspec.Struct, frozen=True):
 
     entity_id: str
     data: dict[str, Any]
+
+    @classmethod
+    def of(cls, entity: model.Entity) -> Self:
+        return cls(entity.entity_id, entity.data)
 
 
 def checked_id(entity_id: object) -> str:
@@ -425,7 +439,7 @@ def _as_text(entity_id: object) -> str:
     return str(entity_id)
 
 
-def _created_by(posted: Any, write: EntityWrite) -> Entity:
+def _created_by(write: EntityWrite, posted: Posted) -> Entity:
     """The entity as it will be created. Its first stage has no event yet, so `event_id` is the id of the event that
     creates the entity."""
-    return replace(write.entity, event_id=posted.event_id)
+    return shape(Entity, write.entity, event_id=posted.event_id)

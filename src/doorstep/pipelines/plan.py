@@ -20,7 +20,8 @@ practically never open the circuit or disable the stage."""
 
 
 class Stage:
-    """A step that a function performs. `failed` is the status of entities whose last attempt at this stage failed."""
+    """A step that a function performs. `failed` is the status of entities whose most recent attempt at this stage
+    failed."""
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any, NamedTuple
@@ -22,17 +21,20 @@ from msgspec.structs import replace
 from doorstep.clock import to_iso
 from doorstep.errors import InvalidInput, NotFound, Permanent, StoreError, StoreUnavailable, Transient
 from doorstep.loop_binding import Pin
+from doorstep.model import entity as model
 from doorstep.model.attempt import Failure, Reply
-from doorstep.model.entity import Entity
 from doorstep.model.record import uuid7
 from doorstep.operations.outbox import Host
+from doorstep.operations.shapes import shape
 from doorstep.pipelines import transitions
 from doorstep.pipelines.plan import Plan, Stage
 from doorstep.pipelines.transitions import EntityWrite, StageFailure
 from doorstep.policy.classification import classify
 from doorstep.policy.payload import check_payload
+from doorstep.schemas.pipelines import Entity
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import EntityTransition, Telemetry
+from doorstep.transports.handler_arguments import is_async
 from doorstep.transports.handler_replies import Handler, Received, worded
 
 StageFunction = Callable[[Entity], Mapping[str, Any] | None] | Callable[[Entity], Awaitable[Mapping[str, Any] | None]]
@@ -50,19 +52,16 @@ class Begun(NamedTuple):
     """An attempt that has begun: the entity in its stage, and a pin to the open store, to which the result is
     written."""
 
-    entity: Entity
+    entity: model.Entity
     binding: Pin[Any]
 
 
 def handler_for(run: StageRun, function: StageFunction) -> Handler:
     """The handler of a stage: async for an async function, otherwise a plain function that runs in a thread."""
-    handler = _async_handler(run, function) if _is_async(function) else _plain_handler(run, function)
-    return wraps(function)(handler)  # an isolated handler is looked up in the module of its function
-
-
-def _is_async(function: StageFunction) -> bool:
-    """Whether the function, or the `__call__` of a callable object, is async."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    handler = _async_handler(run, function) if is_async(function) else _plain_handler(run, function)
+    named = wraps(function)(handler)  # an isolated handler is looked up in the module of its function
+    del named.__wrapped__  # the signature of the handler counts, which takes the event
+    return named
 
 
 def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
@@ -71,7 +70,7 @@ def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
             begun = await run.host.binding.call(partial(run.begin, received))
         if begun is None:
             return _STALE
-        given = run.copy(begun.entity)
+        given = run.shown(begun.entity)
         try:
             result = await function(given)
         except asyncio.CancelledError:  # a timeout or a shutdown; the engine settles the attempt
@@ -93,7 +92,7 @@ def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
             begun = run.host.binding.call_sync(partial(run.begin, received))
         if begun is None:
             return _STALE
-        given = run.copy(begun.entity)
+        given = run.shown(begun.entity)
         try:
             result = function(given)
         except BaseException as error:
@@ -137,7 +136,7 @@ class StageRun:
                 return Begun(written, self.host.binding.pin())
         raise Transient("SUPERSEDED", "The entity kept changing while its stage was about to begin.")
 
-    async def finish(self, entity: Entity, result: object) -> object:
+    async def finish(self, entity: model.Entity, result: object) -> object:
         """Write the result and go to the next step."""
         data = self._checked(result)
         now = self.host.clock.now()
@@ -147,7 +146,7 @@ class StageRun:
             return _STALE
         return {"result": write.entity.status}
 
-    async def fail(self, entity: Entity, received: Received, failure: Failure) -> None:
+    async def fail(self, entity: model.Entity, received: Received, failure: Failure) -> None:
         """Write the error to the entity. The attempt has failed even if this write does not succeed."""
         stage_failure, now = self._stage_failure(failure, received), self.host.clock.now()
         await write_and_wake(self.host, transitions.failed(self._plan, entity, self._stage, stage_failure, now))
@@ -161,22 +160,23 @@ class StageRun:
         outcome = classify(Reply(started_at=now, finished_at=now, failure=failure), endpoint)
         return StageFailure(outcome.reason, outcome.category, outcome.code, received.attempt)
 
-    def copy(self, entity: Entity) -> Entity:
-        """A copy that the function may change. If the function fails, its changes to the data must not be written."""
-        return replace(entity, data=msgspec.json.decode(msgspec.json.encode(entity.data)))
+    def shown(self, entity: model.Entity) -> Entity:
+        """The entity for the function, with a copy of the data, which the function may change. If the function fails,
+        its changes must not be written."""
+        return shape(Entity, entity, data=msgspec.json.decode(msgspec.json.encode(entity.data)))
 
-    async def _entity_of(self, received: Received) -> Entity | None:
+    async def _entity_of(self, received: Received) -> model.Entity | None:
         named = msgspec.json.decode(received.payload)
         entity_id = named.get(f"{self._plan.name}_id") if isinstance(named, dict) else None
         return await self._current(str(entity_id))
 
-    async def _current(self, entity_id: str) -> Entity | None:
+    async def _current(self, entity_id: str) -> model.Entity | None:
         try:
-            return await self.host.components.store.get(Entity, self._org_id, (self._plan.name, entity_id))
+            return await self.host.components.store.get(model.Entity, self._org_id, (self._plan.name, entity_id))
         except NotFound:  # probably deleted, so there is nothing left to do
             return None
 
-    async def _check_superseded(self, entity: Entity) -> None:
+    async def _check_superseded(self, entity: model.Entity) -> None:
         """Called if the entity changed during the attempt. If it has another event, the result is stale and is ignored.
         If it still has the same event, another attempt has begun. In that case, this attempt fails with a transient
         error, so that the stage is retried rather than lost."""
@@ -206,7 +206,7 @@ def checked_data(data: Mapping[str, Any], bytes_max: int) -> dict[str, Any]:
     return msgspec.json.decode(encoded, type=dict[str, Any])
 
 
-async def write_and_wake(host: Host, write: EntityWrite) -> Entity | None:
+async def write_and_wake(host: Host, write: EntityWrite) -> model.Entity | None:
     """Like `write_entity`, but also wakes the forwarder if messages were posted."""
     written = await write_entity(host.components.store, host.telemetry, write)
     if written and write.messages:
@@ -214,7 +214,7 @@ async def write_and_wake(host: Host, write: EntityWrite) -> Entity | None:
     return written
 
 
-async def write_entity(store: Store, telemetry: Telemetry, write: EntityWrite) -> Entity | None:
+async def write_entity(store: Store, telemetry: Telemetry, write: EntityWrite) -> model.Entity | None:
     """Write everything in one transaction. Returns the stored entity, or None if its version was no longer current."""
     entity, change, messages, audit_entry = write
     if not await store.put_entity(entity, entity.version, change, messages, audit_entry):

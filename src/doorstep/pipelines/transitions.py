@@ -44,7 +44,10 @@ class StageFailure(NamedTuple):
     def error(self, event_id: UUID | None, at: Instant) -> dict[str, Any]:
         """The value of `metadata.error`. Tracebacks are in the attempt log of the event."""
         return {
-            "category": self.category,
+            "category": "pipeline_failed",
+            "reason": self.reason,
+            "retry_count": max(0, self.attempt - 1),
+            "kind": self.category,
             "code": self.code,
             "attempt_count": self.attempt,
             "event_id": None if event_id is None else str(event_id),
@@ -120,23 +123,25 @@ def archived(plan: Plan, entity: Entity, now: Instant) -> EntityWrite:
 # -- changes by operators -------------------------------------------------------------------------------------
 
 
-def approved(plan: Plan, entity: Entity, actor: str, now: Instant, event_id: UUID) -> EntityWrite:
-    """The entity passes its gate."""
+def approved(plan: Plan, entity: Entity, actor: str, now: Instant, event_id: UUID, name: str = "") -> EntityWrite:
+    """The entity passes its gate. `name` is the name of the actor, if the actor is a key."""
     following = plan.after(entity.status)
-    write = _to_step(plan, entity, following, now, f"approved by {actor}", None, event_id)
+    write = _to_step(plan, entity, following, now, f"approved by {name or actor}", None, event_id)
     return _audited(write, "entity.approve", actor, now)
 
 
-def rejected(plan: Plan, entity: Entity, actor: str, reason: str, now: Instant) -> EntityWrite:
-    sentence = f"rejected by {actor}: {reason}" if reason else f"rejected by {actor}"
+def rejected(plan: Plan, entity: Entity, actor: str, reason: str, now: Instant, name: str = "") -> EntityWrite:
+    sentence = f"rejected by {name or actor}" + (f": {reason}" if reason else "")
     failure = StageFailure(sentence, "permanent", "REJECTED", 0)
     write = _to(plan, _with_error(entity, failure, now), plan.dead, now, sentence, None)
     return _audited(write, "entity.reject", actor, now, reason)
 
 
-def retried(plan: Plan, entity: Entity, actor: str, reason: str, now: Instant, event_id: UUID) -> EntityWrite:
+def retried(
+    plan: Plan, entity: Entity, actor: str, reason: str, now: Instant, event_id: UUID, name: str = ""
+) -> EntityWrite:
     """Restart the entity with a new event. Attempts of the old event no longer have an effect."""
-    sentence = f"retried by {actor}: {reason}" if reason else f"retried by {actor}"
+    sentence = f"retried by {name or actor}" + (f": {reason}" if reason else "")
     again = replace(_without_error(entity), event_id=event_id)
     write = _to(plan, again, plan.first, now, sentence, event_id)
     messages = (_stage_message(plan, write.entity, plan.first_stage, now),)

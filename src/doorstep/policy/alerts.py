@@ -1,4 +1,5 @@
-"""When an alert opens, is announced, and ends. Thresholds are exact: an alert fires above its threshold, not at it.
+"""Decides when an alert opens, when it is announced, and when it ends. Thresholds are exact: an alert fires above its
+threshold, not at it.
 
 An alert is open or ended. Its field `told` is true if the last notification to the channels was that the alert is open.
 If `told` does not match the state of the alert, a message is sent, unless a silence is active or the alert was

@@ -54,7 +54,6 @@ MEANINGS: dict[str, Meaning] = {
     Code.ENDPOINT_DELETED: Meaning(_PERMANENT),
     Code.NO_HANDLER: Meaning(_TRANSIENT, blames_endpoint=False),  # another worker may have the handler
     Code.NO_PLACE: Meaning(_TRANSIENT, blames_endpoint=False),  # other messages used up the capacity
-    Code.UNSEALABLE: Meaning(_TRANSIENT, blames_endpoint=False),  # this worker runs with a different secret key
 }
 _UNKNOWN = Meaning(_TRANSIENT)
 """The meaning of a code that a handler or a code map has added."""
@@ -112,18 +111,19 @@ def without_attempt(claim: Claim, code: str, reason: str, now: Instant) -> Outco
     )
 
 
-def no_reply(claim: Claim, started_at: Instant, now: Instant, failure: Failure | None = None) -> Reply:
+def no_reply(claim: Claim, started_at: Instant, now: Instant) -> Reply:
     """The reply of an attempt that got no response or was never made. It records only the correlation header of the
     request."""
     header_line = claim.correlation_line.encode()
-    return Reply(started_at=started_at, finished_at=now, request_headers=header_line, failure=failure)
+    return Reply(started_at=started_at, finished_at=now, request_headers=header_line)
 
 
 def _classify_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Outcome:
     code = endpoint.code_map.get(failure.code, failure.code)
     meaning = MEANINGS.get(code, _UNKNOWN)
-    # Use the category that the transport or handler stated, unless a code map replaced the code with a built-in code.
-    stated = failure.category if code == failure.code or code not in MEANINGS else None
+    # A code map decides about the codes that it names, even if it leaves the name as it is. In all other cases, and if
+    # it gives a name that has no built-in meaning, the category that the transport or handler stated counts.
+    stated = None if failure.code in endpoint.code_map and code in MEANINGS else failure.category
     return Outcome(
         reply=reply,
         category=_with_endpoint_rules(stated or meaning.category, (code, failure.code), endpoint),

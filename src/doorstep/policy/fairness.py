@@ -52,7 +52,7 @@ def shares(demands: Sequence[Demand], slots: int, busy: Mapping[UUID, int]) -> d
     while orgs:
         held, waiting_since, org_id = orgs[0]
         queue = queues[org_id]
-        if not queue or not _may_grow(held, queue[0][0], left, slots):
+        if not queue or not may_grow(held, queue[0][0], left, slots):
             heappop(orgs)
             continue
         granted[_take_turn(queue)] += 1
@@ -71,7 +71,7 @@ def _queues(demands: Sequence[Demand]) -> dict[UUID, _Queue]:
     return queues
 
 
-def _may_grow(org_held: int, endpoint_held: int, left: int, slots: int) -> bool:
+def may_grow(org_held: int, endpoint_held: int, left: int, slots: int) -> bool:
     """Whether an organization may have one more slot, for an endpoint that holds `endpoint_held` slots."""
     if org_held == 0:
         return left > 0

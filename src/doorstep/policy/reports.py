@@ -15,7 +15,18 @@ from typing import NamedTuple
 from doorstep.clock import DAY, Instant
 from doorstep.model.endpoint import Endpoint, Slo
 from doorstep.model.org import Org
-from doorstep.model.rollup import FIGURES, HOUR, MINUTE, TTD, TTD_SECONDS, Figures, Point, Span
+from doorstep.model.rollup import (
+    FIGURES,
+    HOUR,
+    MINUTE,
+    RESPONSE,
+    RESPONSE_SECONDS,
+    TTD,
+    TTD_SECONDS,
+    Figures,
+    Point,
+    Span,
+)
 
 
 class Window(NamedTuple):
@@ -125,6 +136,11 @@ def time_to_delivery(figures: Figures, rank: float) -> float | None:
     return quantile(rank, figures.ttd)
 
 
+def response_time(figures: Figures, rank: float) -> float | None:
+    """A quantile of the response time, in seconds; see `quantile` for the precision."""
+    return quantile(rank, figures.response, RESPONSE_SECONDS)
+
+
 Edges = tuple[float, float]
 """The lower and upper bound of a bucket."""
 
@@ -140,12 +156,21 @@ def quantile(q: float, counts: Sequence[int], bounds: tuple[float, ...] = TTD_SE
 
 
 def times_to_delivery(steps: Columns, ranks: Sequence[float]) -> list[list[float | None]]:
-    """Several quantiles of the time to delivery. For each rank there is a list with one value per step.
+    """Several quantiles of the time to delivery. For each rank there is a list with one value per step."""
+    return _quantiles([steps[name] for name in TTD], TTD_SECONDS, ranks)
 
-    Buckets that are empty in all steps are skipped. This does not change the result but saves time, because most
-    buckets are empty.
-    """
-    edges, buckets = _edges(TTD_SECONDS), [steps[name] for name in TTD]
+
+def response_times(steps: Columns, ranks: Sequence[float]) -> list[list[float | None]]:
+    """The same quantiles of the response time."""
+    return _quantiles([steps[name] for name in RESPONSE], RESPONSE_SECONDS, ranks)
+
+
+def _quantiles(
+    buckets: Sequence[list[int]], bounds: tuple[float, ...], ranks: Sequence[float]
+) -> list[list[float | None]]:
+    """Buckets that are empty in all steps are skipped. This does not change the result but saves time, because most
+    buckets are empty."""
+    edges = _edges(bounds)
     used = [place for place, counts in enumerate(buckets) if any(counts)] or [0]
     within = [edges[place] for place in used]
     added = [list(accumulate(counts)) for counts in zip(*(buckets[place] for place in used), strict=True)]

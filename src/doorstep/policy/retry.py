@@ -19,17 +19,22 @@ _MINUTE, _HOUR = 60, 3_600
 BUILT_IN: dict[str, RetryPolicy] = {
     policy.name: policy
     for policy in (
-        RetryPolicy((60, 300, 900), name="standard"),
+        RetryPolicy(
+            (5, 30, 2 * _MINUTE, 10 * _MINUTE, _HOUR, 6 * _HOUR, 24 * _HOUR), name="standard", retry_on_recovery=True
+        ),
+        RetryPolicy((60, 300, 900), jitter=0, name="triggers"),
         RetryPolicy((5, 30, 300), name="quick"),
+        RetryPolicy((5, 30, 300), name="exponential"),
         RetryPolicy((5, 5, 5), name="immediate"),
         RetryPolicy((300, 600, 1200), name="carrier"),
-        RetryPolicy((0, 0), name="pipeline"),
+        RetryPolicy((5, 30), name="pipeline"),
         # The schedule that the Standard Webhooks specification recommends: about three days in all.
         RetryPolicy(
             (5, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 14 * _HOUR, 20 * _HOUR, 24 * _HOUR),
             name="patient",
+            retry_on_recovery=True,
         ),
-        RetryPolicy((), name="manual"),
+        RetryPolicy((), name="manual", manual=True),
     )
 }
 
@@ -45,6 +50,11 @@ runs."""
 
 Random = Callable[[], float]
 """A function that returns a number in [0, 1), such as random.random."""
+
+
+def standard_policy(delays: tuple[float, ...] | None) -> RetryPolicy:
+    """The policy `standard` of an installation, which may have set other delays."""
+    return BUILT_IN["standard"] if delays is None else RetryPolicy(delays, name="standard")
 
 
 def named(name: str, standard: RetryPolicy = BUILT_IN["standard"]) -> RetryPolicy:
@@ -77,13 +87,35 @@ def capped(policy: RetryPolicy, retries_max: int) -> RetryPolicy:
 
 
 def settlement_for(claim: Claim, outcome: Outcome, policy: RetryPolicy, random: Random) -> Settlement:
-    """The settlement of an attempt: delivered, due again, or a dead letter."""
+    """The settlement of an attempt: delivered, due again, waiting for an operator, or a dead letter."""
     if outcome.succeeded:
         return Settlement.delivered(claim, outcome)
+    if (due_at := _former_due_at(claim, outcome, policy)) is not None:
+        return Settlement.restored(claim, outcome, due_at)
     due_at = next_due_at(claim, outcome, policy, random)
-    if due_at is None:
-        return Settlement.dead(claim, outcome)
-    return Settlement.retry(claim, outcome, due_at, max(len(policy.delays), claim.retry_attempts))
+    retries_max = max(len(policy.delays), claim.retry_attempts)
+    if due_at is not None:
+        return Settlement.retry(claim, outcome, due_at, retries_max, policy.retry_on_recovery)
+    if policy.manual and outcome.category is Category.TRANSIENT:
+        # An operator's retry counts too, so there is always room for one more.
+        return Settlement.held(claim, outcome, max(retries_max, claim.retry_attempts + 1))
+    return Settlement.dead(claim, outcome)
+
+
+def _former_due_at(claim: Claim, outcome: Outcome, policy: RetryPolicy) -> Instant | None:
+    """When the delivery was due before an attempt that uses up no retry; None if the attempt counts.
+
+    Probes do not count unless the payload is to blame: the next probe would then follow at once, and could repeat
+    forever. Neither do attempts that a recovery brought forward.
+    """
+    if claim.was_due_at is None or not policy.retry_on_recovery:
+        return None
+    if outcome.category is Category.PERMANENT or outcome.code == Code.WORKER_LOST:
+        return None
+    if not claim.early and not (claim.probe and outcome.blames_endpoint):
+        return None
+    due_at = max(claim.was_due_at, outcome.reply.finished_at)
+    return due_at if due_at <= _deadline(claim, policy) else None
 
 
 def next_due_at(claim: Claim, outcome: Outcome, policy: RetryPolicy, random: Random) -> Instant | None:
@@ -106,7 +138,7 @@ def _lost_spread(claim: Claim) -> Instant:
 
 
 def _pause(outcome: Outcome, policy: RetryPolicy, retries_used: int, random: Random) -> Instant:
-    if outcome.retry_after_seconds is not None:
+    if outcome.retry_after_seconds is not None and not policy.ignore_retry_after:
         # The jitter only adds, so the retry is never earlier than requested. `max` returns its first argument for NaN.
         asked = min(max(RETRY_AFTER_MIN_SECONDS, outcome.retry_after_seconds), RETRY_AFTER_MAX_SECONDS)
         return seconds(asked * (1 + policy.jitter * random()))

@@ -7,10 +7,11 @@ from uuid import UUID
 
 import msgspec
 
-from doorstep.schemas.shape import Answer, CountedListing, Listing, ListQuery, Request, Time, choice
+from doorstep.schemas.shape import Answer, CountedListing, Listing, ListQuery, Query, Request, Time, choice
 
-RoleName: TypeAlias = Literal["admin", "operator", "viewer", "publisher"]
+RoleName: TypeAlias = Literal["admin", "operator", "viewer", "publisher", "consumer"]
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+UserId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 ShortText: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
@@ -20,6 +21,9 @@ class KeyIn(Request, frozen=True):
     name: Name
     role: RoleName
     expires_at: Time | None = None
+    user_id: UserId | None = None
+    """The user whose key it is: it sends events for this user and can access only this user's events. Its role is
+    `publisher`, `consumer` or `viewer`."""
 
 
 class Key(Answer, frozen=True):
@@ -32,6 +36,8 @@ class Key(Answer, frozen=True):
     created_at: Time
     expires_at: Time | None
     revoked_at: Time | None
+    user_id: str | None
+    """The user whose key it is; null for a key that can access all events of the organization."""
 
 
 class NewKey(Key, frozen=True):
@@ -50,6 +56,19 @@ class OrgIn(Request, frozen=True):
     """A new organization."""
 
     name: Name
+
+
+class OrgPatch(Request, frozen=True):
+    """The new name of an organization."""
+
+    name: Name
+
+
+class OrgDeletion(Query, frozen=True, kw_only=True):
+    """How to delete an organization."""
+
+    force: bool = False
+    """Delete it although it has open deliveries, which become dead letters."""
 
 
 class Org(Answer, frozen=True):
@@ -76,8 +95,13 @@ class AuditQuery(ListQuery, frozen=True, kw_only=True):
     """Filters of the audit log."""
 
     actor: ShortText | None = None
-    """The visible prefix of a key, or the name of a service."""
+    """The name of a key or of a service, or the visible prefix of a key. If several keys have the name, the entries of
+    the newest 20 are found."""
     action: ShortText | None = None
+    since: Time | None = None
+    """Only entries from this time on."""
+    until: Time | None = None
+    """Only entries before this time."""
 
 
 class AuditEntry(Answer, frozen=True):
@@ -85,6 +109,9 @@ class AuditEntry(Answer, frozen=True):
 
     at: Time
     actor: str
+    """The name of the key, or of the service or person."""
+    actor_id: str
+    """The visible prefix of the key; the same as `actor` if it was not a key."""
     action: str
     subjects: tuple[str, ...]
     result: str

@@ -147,6 +147,9 @@ class Silence(Answer, frozen=True):
     rule: _Rule | None
     reason: str
     actor: str
+    """The name of the key, or of the service or person, that created the silence."""
+    actor_id: str
+    """The visible prefix of the key; the same as `actor` if it was not a key."""
 
 
 class SilencePage(CountedListing[Silence], frozen=True):
@@ -212,6 +215,21 @@ class ChannelPage(CountedListing[Channel], frozen=True):
     """All channels, on one page."""
 
     channels: tuple[Channel, ...]
+
+
+class ChannelKind(Answer, frozen=True):
+    """A kind of channel, and whether channels of this kind can be created on this server."""
+
+    kind: Annotated[str, choice(*get_args(ChannelKindName))]
+    available: bool
+    reason: str | None
+    """Why it is not available, and what the operator of the server can do about it."""
+
+
+class ChannelKindPage(CountedListing[ChannelKind], frozen=True):
+    """All kinds of channels, on one page."""
+
+    kinds: tuple[ChannelKind, ...]
 
 
 class TestSent(Answer, frozen=True):

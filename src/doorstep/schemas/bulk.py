@@ -79,6 +79,9 @@ class Bulk(Answer, frozen=True):
     kind: Annotated[str, choice("retry", "skip", "resolve", "delete", "replay")]
     state: Literal["running", "paused", "cancelled", "finished"]
     actor: str
+    """The name of the key, or of the service or person, that started the operation."""
+    actor_id: str
+    """The visible prefix of the key; the same as `actor` if it was not a key."""
     reason: str
     created_at: Time
     updated_at: Time

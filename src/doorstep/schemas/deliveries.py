@@ -15,6 +15,7 @@ from doorstep.schemas.shape import (
     EventTypePattern,
     Limit,
     Listing,
+    ListQuery,
     Reason,
     Request,
     Time,
@@ -27,11 +28,43 @@ DeliveryStateName: TypeAlias = Annotated[
 ]
 Cause: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-7][0-9a-f]{15}$")]
 """The id of a cause of dead letters, in hexadecimal. The first digit is at most 7, to fit into a database column."""
+DeliveryStateFilter: TypeAlias = Literal[
+    "pending", "in_progress", "delivered", "dead", "resolved", "archived", "cancelled"
+]
+AttemptResult: TypeAlias = Literal["succeeded", "failed"]
+ErrorCode: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 QueueStatus: TypeAlias = Literal["pending", "in_progress"]
 DeadStatus: TypeAlias = Literal["dead", "archived"]
 Age: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
 
 # -- requests ----------------------------------------------------------------------------------------------------
+
+
+class DeliveriesQuery(ListQuery, frozen=True, kw_only=True):
+    """Filters of the deliveries."""
+
+    endpoint_id: UUID | None = None
+    state: DeliveryStateFilter | None = None
+    event_type: EventTypePattern | None = None
+    error_code: ErrorCode | None = None
+    """The error code of the last attempt."""
+    since: Time | None = None
+    """Only deliveries created at this time or later."""
+    until: Time | None = None
+    """Only deliveries created before this time."""
+
+
+class AttemptsQuery(ListQuery, frozen=True, kw_only=True):
+    """Filters of the attempts."""
+
+    endpoint_id: UUID | None = None
+    state: AttemptResult | None = None
+    event_type: EventTypePattern | None = None
+    error_code: ErrorCode | None = None
+    since: Time | None = None
+    """Only attempts that started at this time or later."""
+    until: Time | None = None
+    """Only attempts that started before this time."""
 
 
 class QueueFilter(Request, frozen=True, kw_only=True):
@@ -81,6 +114,16 @@ class LetterRetryIn(Request, frozen=True):
 # -- answers -----------------------------------------------------------------------------------------------------
 
 
+class Held(Answer, frozen=True):
+    """Why something is not attempted although it is due or will be, and until when."""
+
+    reason: str
+    """A sentence, such as `The endpoint is paused: maintenance`."""
+    until: Time | None
+    """The time of the next probe if the circuit is open. Null if the end is unknown: the endpoint is paused or disabled,
+    the policy is `manual`, or an earlier event has the same ordering key."""
+
+
 class Delivery(Answer, frozen=True):
     """The delivery of one event to one endpoint."""
 
@@ -95,6 +138,7 @@ class Delivery(Answer, frozen=True):
     created_at: Time
     due_at: Time | None
     next_retry_at: Time | None
+    """When it will really be retried: later while the circuit is open, null while it is held without an end."""
     last_attempt_at: Time | None
     settled_at: Time | None
     response_code: int | None
@@ -104,8 +148,8 @@ class Delivery(Answer, frozen=True):
     """Whether an operator edited the payload. The edited payload is delivered instead of the event's."""
     remark: str | None
     """A sentence about the delivery's state, or about how it ended."""
-    held: str | None
-    """A sentence that explains why the delivery is not attempted although it may be due; null if it is not held."""
+    held: Held | None
+    """Why the delivery is not attempted although it may be due; null if it is not held."""
 
 
 class QueuedDelivery(Delivery, frozen=True):
@@ -126,6 +170,12 @@ class DeadLetter(QueuedDelivery, frozen=True):
 
     cause: str | None
     """The id of the cause. Dead letters of one cause have the same endpoint, code and (normalised) message."""
+
+
+class DeliveryPage(Listing[QueuedDelivery], frozen=True):
+    """One page of the deliveries."""
+
+    deliveries: tuple[QueuedDelivery, ...]
 
 
 class RetryQueuePage(CountedListing[QueuedDelivery], frozen=True):
@@ -198,6 +248,42 @@ class AttemptPage(CountedListing[Attempt], frozen=True):
     attempts: tuple[Attempt, ...]
 
 
+class AttemptItem(Answer, frozen=True):
+    """An attempt in a list. The attempt log of its delivery has the request and the response."""
+
+    delivery_id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    endpoint_name: str
+    event_type: str
+    number: int
+    started_at: Time
+    finished_at: Time
+    duration_ms: float
+    response_code: int | None
+    error_category: str | None
+    error_code: str | None
+    error_reason: str
+    worker: str
+    next_retry_at: Time | None
+    late: bool
+
+
+class AttemptListPage(Listing[AttemptItem], frozen=True):
+    """One page of the attempts."""
+
+    attempts: tuple[AttemptItem, ...]
+
+
+class PastHold(Answer, frozen=True):
+    """A period in which a delivery was due, but held."""
+
+    since: Time
+    until: Time
+    reason: str
+    """A sentence, such as `The endpoint was paused (maintenance).`"""
+
+
 class Transition(Answer, frozen=True):
     """One change of a delivery's state. The first change is the acceptance of the delivery, which has no old state."""
 
@@ -206,6 +292,8 @@ class Transition(Answer, frozen=True):
     new_state: DeliveryStateName
     attempt: int
     note: str
+    holds: tuple[PastHold, ...]
+    """What held the delivery back before this change, although it was due."""
 
 
 class HistoryPage(CountedListing[Transition], frozen=True):

@@ -19,7 +19,17 @@ EndpointStateName: TypeAlias = Annotated[str, choice("active", "paused", "disabl
 CircuitStateName: TypeAlias = Literal["closed", "open", "half_open"]
 ListedState: TypeAlias = Literal["active", "paused", "disabled"]
 Signing: TypeAlias = Literal["v1", "v1a"]
-POLICY_NAMES = ("carrier", "immediate", "manual", "patient", "pipeline", "quick", "standard")
+POLICY_NAMES = (
+    "carrier",
+    "exponential",
+    "immediate",
+    "manual",
+    "patient",
+    "pipeline",
+    "quick",
+    "standard",
+    "triggers",
+)
 
 NAME_CHARACTERS_MAX = 200
 DESCRIPTION_CHARACTERS_MAX = 1_000
@@ -46,6 +56,7 @@ CONCURRENCY = Bounds((1, 10_000))
 RATE = Bounds((0.001, 100_000))
 FAILURES = Bounds((1, 1_000_000))
 OPEN_SECONDS = Bounds((1, 86_400))
+PROBE_SECONDS = Bounds((0.1, 86_400))
 DISABLE_AFTER_SECONDS = Bounds((60, 365 * 86_400))
 OVERLAP_SECONDS = Bounds((0, 30 * 86_400))
 SUCCESS = Bounds((0.5, 0.99999))
@@ -81,6 +92,14 @@ class Policy(Answer, frozen=True):
     jitter: Annotated[float, JITTER.rule] = 0.1
     deadline_seconds: Annotated[float, DEADLINE_SECONDS.rule] | None = None
     name: Annotated[str, stated(maxLength=NAME_CHARACTERS_MAX)] = ""
+    retry_on_recovery: bool = False
+    """Whether retries are brought forward when the receiver is back after an outage that opened the circuit. Failed
+    probes then use up no retry."""
+    manual: bool = False
+    """When no retry is left, the delivery waits in the retry queue for an operator instead of becoming a dead
+    letter."""
+    ignore_retry_after: bool = False
+    """Whether the delays apply even if the receiver asks for another one with `Retry-After`."""
 
 
 class PolicyIn(Policy, frozen=True, forbid_unknown_fields=True):
@@ -88,10 +107,16 @@ class PolicyIn(Policy, frozen=True, forbid_unknown_fields=True):
 
 
 class CircuitRules(Answer, frozen=True):
-    """How many consecutive failures open the circuit, how long it stays open, and when the endpoint is disabled."""
+    """How many consecutive failures open the circuit, how often a receiver is probed while it is open, and when the
+    endpoint is disabled."""
 
+    enabled: bool = True
+    """If false, the circuit never opens."""
     failures_max: Annotated[int, FAILURES.rule] = 5
+    probe_seconds_min: Annotated[float, PROBE_SECONDS.rule] = 1.0
+    """The shortest pause before a probe. The pause is a quarter of the outage so far."""
     open_seconds: Annotated[float, OPEN_SECONDS.rule] = 300.0
+    """The longest pause before a probe. If it equals `probe_seconds_min`, all pauses have this length."""
     disable_after_seconds: Annotated[float, DISABLE_AFTER_SECONDS.rule] = 432_000.0
 
 
@@ -177,6 +202,14 @@ Policies: TypeAlias = Annotated[
     dict[str, PolicyForm], Meta(max_length=100, extra_json_schema={"propertyNames": {"pattern": TYPES_PATTERN}})
 ]
 
+_FOUR, _THREE, _TWO = (rf"[A-Za-z0-9+/]{{{count}}}" for count in (4, 3, 2))
+_SHARED_SECRET = f"whsec_(({_FOUR}){{8,21}}({_TWO}==)?|({_FOUR}){{8,20}}{_THREE}=)"
+"""The base64 of 24 to 64 bytes."""
+_PRIVATE_KEY = f"whsk_(({_FOUR}){{10}}{_THREE}=|({_FOUR}){{21}}{_TWO}==)"
+"""The base64 of 32 or 64 bytes."""
+_SECRET_RULES = {"pattern": f"^({_SHARED_SECRET}|{_PRIVATE_KEY})$", "writeOnly": True}
+OwnSecret: TypeAlias = Annotated[str, Meta(max_length=200, extra_json_schema=_SECRET_RULES)]
+
 # -- requests ----------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +246,9 @@ class EndpointIn(Request, frozen=True, kw_only=True):
     resubmitted."""
     signing: Signing = "v1"
     """`v1` is HMAC-SHA256 with a shared secret; `v1a` is Ed25519, for which the receiver has the public key."""
+    secret: OwnSecret | None = None
+    """Your own signing secret, so that receivers need not change: `whsec_` and the base64 of 24 to 64 random bytes, or
+    for `v1a` the private key, `whsk_` and the base64 of 32 bytes. By default, a new one is created."""
 
 
 class EndpointPatch(Request, frozen=True, kw_only=True):
@@ -271,6 +307,7 @@ class NewEndpointFields(EndpointFields, total=False):
 
     name: Required[str]
     signing: Signing
+    secret: str | None
 
 
 class ChangedFields(EndpointFields, total=False):
@@ -302,6 +339,8 @@ class RotateIn(Request, frozen=True):
     """How long requests are signed with both the old and the new secret; at most 30 days."""
     signing: Signing | None = None
     """The kind of signature to change to; by default, it stays the same."""
+    secret: OwnSecret | None = None
+    """Your own new secret, as in the request that creates an endpoint. By default, a new one is created."""
 
 
 # -- answers -----------------------------------------------------------------------------------------------------
@@ -345,7 +384,7 @@ class Endpoint(Answer, frozen=True):
 
 class NewEndpoint(Endpoint, frozen=True):
     """The response to a request that creates an endpoint. Only this response contains the signing secret (with `v1a`,
-    the public key)."""
+    the public key). It is empty if you gave your own secret."""
 
     secret: str
 
@@ -357,8 +396,8 @@ class EndpointPage(Listing[Endpoint], frozen=True):
 
 
 class RotatedSecret(Answer, frozen=True):
-    """The new signing secret (with `v1a`, the public key), shown only once. Until the old secret expires, requests are
-    also signed with it."""
+    """The new signing secret (with `v1a`, the public key), shown only once. It is empty if you gave your own secret.
+    Until the old secret expires, requests are also signed with it."""
 
     endpoint_id: UUID
     secret: str
@@ -404,6 +443,7 @@ InputKind: TypeAlias = Literal[
     "policy",
     "policies",
     "signing",
+    "secret",
     "destination",
 ]
 """How a value is entered: `text` has several lines; `lines` and `pairs` are lists with one item per line."""
@@ -450,6 +490,8 @@ INPUTS = (
           "One per line; a * at the end matches any ending: order.*", "order.*", option="--type",
           metavar="TYPE", help="An event type to deliver, such as order.*; repeatable. [default: *]"),
     Input("signing", "signing", IDENTITY, "Signature", "Standard Webhooks; most receivers support v1."),
+    Input("secret", "secret", IDENTITY, "Own secret",
+          "Only if the receiver has one already: whsec_…, or for v1a the private key whsk_….", "a new one is created"),
     Input("policy", "policy", RETRIES, "Policy", "When failed deliveries are retried, and for how long.",
           option="--policy", metavar="POLICY", help="When to retry: {policies}, or delays such as 5s,5m,2h."),
     Input("policy.delays", "line", RETRIES, "Delays",
@@ -458,6 +500,12 @@ INPUTS = (
           "How much each delay varies, so that retries do not arrive all at once.", "10"),
     Input("policy.deadline_seconds", "span", RETRIES, "Deadline",
           "No retry starts later than this after the event was accepted or scheduled.", "none"),
+    Input("policy.retry_on_recovery", "tick", RETRIES, "Retry as soon as the receiver is back",
+          "Brings retries forward when the circuit closes; failed probes then use up no retry."),
+    Input("policy.manual", "tick", RETRIES, "In the end, wait for an operator",
+          "When no retry is left, the delivery stays in the retry queue instead of becoming a dead letter."),
+    Input("policy.ignore_retry_after", "tick", RETRIES, "Ignore Retry-After",
+          "The delays apply even if the receiver asks for another one."),
     Input("policy_by_event_type", "policies", BY_CODE, "Other policies for some event types",
           "One per line: order.* = quick, or order.paid = 5s, 1m; jitter 20%; deadline 1d", "order.paid = quick"),
     Input("timeout_seconds", "span", REQUESTS, "Timeout of one attempt",
@@ -479,11 +527,17 @@ INPUTS = (
     Input("code_map", "pairs", BY_CODE, "The receiver’s own codes", "What each code means, one per line.",
           "E17 = RATE_LIMIT", option="--code", metavar="THEIRS=OURS",
           help="What a receiver-specific code means; repeatable."),
+    Input("circuit.enabled", "tick", BREAKER, "Use a circuit breaker",
+          "Without one, deliveries are attempted however often they fail.", option="--circuit/--no-circuit",
+          help="Whether its circuit may open."),
     Input("circuit.failures_max", "whole", BREAKER, "Consecutive failures until it opens", placeholder="5",
           option="--circuit-failures", metavar="N", help="Open its circuit after this many consecutive failures."),
-    Input("circuit.open_seconds", "span", BREAKER, "Stays open for",
-          "Then one probe is sent; if it fails, the circuit opens again.", "5m", option="--circuit-open",
-          metavar="SPAN", help="How long the circuit stays open, such as 5m."),
+    Input("circuit.probe_seconds_min", "span", BREAKER, "Shortest pause before a probe",
+          "While the circuit is open, the pause before each probe is a quarter of the outage so far.", "1s",
+          option="--circuit-probe", metavar="SPAN", help="The shortest pause before a probe, such as 1s."),
+    Input("circuit.open_seconds", "span", BREAKER, "Longest pause before a probe",
+          "Enter the same value twice to make all pauses equal.", "5m", option="--circuit-open",
+          metavar="SPAN", help="The longest pause before a probe, such as 5m."),
     Input("circuit.disable_after_seconds", "span", BREAKER, "Disabled after",
           "After this time without a single success. Deliveries are then held, not lost.", "5d"),
     Input("slo.success", "percent", TARGET, "Successful deliveries, in percent",

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from doorstep.schemas.deliveries import Delivery, DeliveryStateName
+from doorstep.schemas.deliveries import Delivery, DeliveryStateName, Held
+from doorstep.schemas.search import FIELD_PATH_RULES, FieldValue
 from doorstep.schemas.shape import (
     Answer,
     CountedListing,
     EventTypePattern,
     Listing,
     ListQuery,
+    Pagination,
     Request,
     Time,
     stated,
 )
 
+T = TypeVar("T")
 Status: TypeAlias = Literal["received", "queued", "delivered", "failed"]
-InboxStatus: TypeAlias = Literal["received", "failed"]
 BatchStatus: TypeAlias = Literal["PENDING", "CONFIRMED", "FAILED"]
 
 TYPE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}$"
@@ -32,6 +34,20 @@ BATCH_MAX = 1_000
 EventType: TypeAlias = Annotated[str, stated(pattern=TYPE_PATTERN)]
 Key: TypeAlias = Annotated[str, stated(**KEY_RULES)]
 RawObject: TypeAlias = Annotated[msgspec.Raw, stated(type="object", additionalProperties=True)]
+
+KeyText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+_FIELDS = (
+    "Values in the {0}, by path: `{0}[{1}]=42`. A number in a path selects an item of a list. Values are compared as "
+    "text. Fields that the organization has declared (`PUT /v1/search-fields`) have an index. For others, the newest "
+    "events are searched for a limited time; `pagination.searched_until` says how far, and `cursor` continues."
+)
+
+
+def _fields_of(source: str, example: str) -> Any:
+    """A msgspec Meta for the values by which events are searched."""
+    rules = {"maxProperties": 8, "propertyNames": FIELD_PATH_RULES}
+    return msgspec.Meta(description=_FIELDS.format(source, example), extra_json_schema=rules)
+
 
 NOT_GIVEN = msgspec.Raw(b"")
 _NO_METADATA = msgspec.Raw(b"{}")
@@ -88,13 +104,14 @@ class EventsQuery(ListQuery, frozen=True, kw_only=True):
     event_type: EventTypePattern | None = None
     created_from: Time | None = None
     created_before: Time | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
-
-
-class InboxQuery(ListQuery, frozen=True, kw_only=True):
-    """Filters of the inbox."""
-
-    status: InboxStatus = "received"
+    endpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    """The id or the name of an endpoint to which the event is delivered."""
+    correlation_id: Annotated[str, msgspec.Meta(min_length=1, max_length=128)] | None = None
+    ordering_key: KeyText | None = None
+    idempotency_key: KeyText | None = None
+    """The event that was sent with this key within the last 24 hours."""
+    payload: Annotated[dict[str, FieldValue], _fields_of("payload", "order.id")] | None = None
+    metadata: Annotated[dict[str, FieldValue], _fields_of("metadata", "customer")] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
 
 
@@ -120,6 +137,20 @@ class Receipts(Answer, frozen=True):
     events: tuple[Receipt, ...]
 
 
+class RejectedMessage(Answer, frozen=True):
+    """An event that a program posted in its own transaction and that cannot be accepted."""
+
+    event_id: UUID
+    org_id: UUID | None
+    """The organization that it was sent for; None for the default one."""
+    event_type: str
+    created_at: Time
+    """When it was posted."""
+    refused_at: Time
+    refusal: str
+    """Why it was rejected."""
+
+
 class EventStatus(Answer, frozen=True):
     """The status of an event, without the payload."""
 
@@ -137,35 +168,28 @@ class EventItem(EventStatus, frozen=True):
     event_type: str
     created_at: Time
     correlation_id: str
+    user_id: str | None
+    """The user whose key sent the event; null if the key had no user."""
     deliveries: int
 
 
-class EventPage(Listing[EventItem], frozen=True):
+class SearchPagination(Pagination, frozen=True):
+    """`examined` and `searched_until` are set if events were searched one by one, because no index covers a field:
+    `examined` events were read for this page, and all events created at `searched_until` or later have been searched.
+    `searched_until` is null if the search has reached the oldest event."""
+
+    examined: int | None
+    searched_until: Time | None
+
+
+class _Searched(Listing[T], Generic[T], frozen=True, kw_only=True):
+    pagination: SearchPagination
+
+
+class EventPage(_Searched[EventItem], frozen=True):
     """One page of the events."""
 
     events: tuple[EventItem, ...]
-
-
-class InboxItem(EventItem, frozen=True):
-    """An event in the inbox. The payload is null for failed events."""
-
-    payload_json: msgspec.Raw = msgspec.field(name="payload")
-    """The bytes of the payload, exactly as accepted."""
-    metadata_json: msgspec.Raw = msgspec.field(name="metadata")
-
-    @property
-    def payload(self) -> Any:
-        return _parsed(self.payload_json)
-
-    @property
-    def metadata(self) -> Any:
-        return _parsed(self.metadata_json)
-
-
-class InboxPage(CountedListing[InboxItem], frozen=True):
-    """One page of the inbox."""
-
-    events: tuple[InboxItem, ...]
 
 
 class Event(EventStatus, frozen=True):
@@ -176,28 +200,24 @@ class Event(EventStatus, frozen=True):
     event_type: str
     created_at: Time
     correlation_id: str
+    user_id: str | None
     deliver_at: Time | None
     expires_at: Time | None
     ordering_key: str | None
     metadata_json: RawObject = msgspec.field(name="metadata")
     payload_json: msgspec.Raw = msgspec.field(name="payload")
     """The bytes of the payload, exactly as accepted."""
+    held: Held | None
+    """Why none of its waiting deliveries is attempted, and until when; null if one is not held."""
     deliveries: tuple[Delivery, ...]
 
     @property
     def payload(self) -> Any:
-        return _parsed(self.payload_json)
+        return parsed(self.payload_json)
 
     @property
     def metadata(self) -> Any:
-        return _parsed(self.metadata_json)
-
-
-class Acknowledged(Answer, frozen=True):
-    """The event was acknowledged by the consumer of the inbox."""
-
-    event_id: UUID
-    status: Literal["delivered"]
+        return parsed(self.metadata_json)
 
 
 class Refused(Answer, frozen=True):
@@ -223,7 +243,7 @@ class Cancelled(Answer, frozen=True):
     refused: tuple[Refused, ...]
 
 
-def _parsed(content: msgspec.Raw) -> Any:
+def parsed(content: msgspec.Raw) -> Any:
     """The payload, decoded by the standard library, which supports integers of any size."""
     return json.loads(bytes(content))
 
@@ -254,6 +274,8 @@ class Batch(Answer, frozen=True):
     retries_max: int
     last_attempt_at: Time | None
     next_retry_at: Time | None
+    held: Held | None
+    """Why the batch is not submitted although it may be due; null if it is not held."""
     settled_at: Time | None
     """When the batch was confirmed or failed."""
     error_code: str | None

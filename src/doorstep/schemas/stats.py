@@ -12,6 +12,7 @@ from doorstep.schemas.shape import (
     Figures,
     Listing,
     ListQuery,
+    Pagination,
     Query,
     Time,
     choice,
@@ -31,10 +32,21 @@ class StatsQuery(Query, frozen=True, kw_only=True):
     """Limits `report` to this endpoint; without a `range`, the report covers the last 24 hours."""
 
 
+HealthSort: TypeAlias = Literal[
+    "name", "success_rate", "response_time", "time_to_delivery", "attempts", "queue_depth", "dead_letters"
+]
+"""Times are sorted by their 95th percentile."""
+SortOrder: TypeAlias = Literal["asc", "desc"]
+
+
 class HealthQuery(ListQuery, frozen=True, kw_only=True):
-    """The time range of the health figures."""
+    """The time range of the health figures, and how the endpoints are sorted."""
 
     range: Range = "24h"
+    sort: HealthSort | None = None
+    """By default, endpoints are listed in the order of creation."""
+    order: SortOrder = "desc"
+    """Endpoints without a value come last in either order."""
 
 
 # -- a range of time ---------------------------------------------------------------------------------------------
@@ -59,7 +71,7 @@ class AttemptSum(Figures, frozen=True):
 
 
 class TimeSum(Figures, frozen=True):
-    """Times to delivery in seconds; null if nothing was delivered."""
+    """Times in seconds; null if nothing was measured."""
 
     p50: float | None
     p95: float | None
@@ -95,6 +107,8 @@ class Summary(Answer, frozen=True):
     retry_attempts: tuple[RetriesUsed, ...]
     time_to_delivery: TimeSum
     time_to_delivery_buckets: tuple[TimeBucket, ...]
+    response_time: TimeSum
+    """The duration of the attempts that reached the receiver, failed ones and timeouts included."""
     blocked_addresses: int
     late_settles: int
 
@@ -132,7 +146,7 @@ class AttemptSeries(Figures, frozen=True):
 
 
 class TimeSeries(Figures, frozen=True):
-    """The time to delivery in seconds; null for intervals in which nothing was delivered."""
+    """A time in seconds; null for steps in which nothing was measured."""
 
     p50: tuple[float | None, ...]
     p95: tuple[float | None, ...]
@@ -152,6 +166,7 @@ class Series(Answer, frozen=True):
     failed_rate: tuple[Share | None, ...] | None
     """The share of ended events that failed."""
     time_to_delivery: TimeSeries
+    response_time: TimeSeries
     queue_depth: tuple[int, ...]
     """Deliveries waiting or in progress at the end of each step."""
     dead_letters: tuple[int, ...]
@@ -190,6 +205,8 @@ class Stats(Answer, frozen=True):
     deliveries: DeliveryStats
     events: EventStats
     floors: tuple[str, ...]
+    circuits_open: int
+    """Endpoints whose circuit is open or half-open."""
     oldest_due_at: Time | None
     """The earliest due time among the deliveries that are due now. Held deliveries do not count."""
     report: Report | None = None
@@ -208,6 +225,9 @@ class EndpointHealth(Answer, frozen=True):
     attempts: AttemptSum
     success_rate: Share | None
     time_to_delivery: TimeSum
+    """From acceptance to delivery, with all waiting and retries."""
+    response_time: TimeSum
+    """The receiver's own time: the duration of the attempts that reached it, failed ones and timeouts included."""
     queue_depth: int
     dead_letters: int
     waiting_since: Time | None
@@ -215,7 +235,21 @@ class EndpointHealth(Answer, frozen=True):
     up to 500 waiting deliveries."""
 
 
-class EndpointHealthPage(Listing[EndpointHealth], frozen=True):
+class SortedPagination(Pagination, frozen=True):
+    """The position in a list that can be sorted."""
+
+    sort_complete: bool
+    """False if the organization has more endpoints than are sorted. Then only the first 200 that were created are
+    listed; without `sort`, all are."""
+
+
+class SortedListing(Listing[EndpointHealth], frozen=True, kw_only=True):
+    """One page of a list that can be sorted."""
+
+    pagination: SortedPagination
+
+
+class EndpointHealthPage(SortedListing, frozen=True):
     """One page of endpoints with their health."""
 
     endpoints: tuple[EndpointHealth, ...]

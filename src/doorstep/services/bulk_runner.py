@@ -9,6 +9,7 @@ from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.errors import process_all
 from doorstep.model.bulk import Bulk, BulkState, LiveBulks
 from doorstep.operations.bulk_steps import BulkStepper
+from doorstep.services.coordination import poll_seconds
 from doorstep.stores.store import Store
 
 _IDLE_SECONDS = 1.0
@@ -27,6 +28,7 @@ class BulkRunner:
         self._stepper = stepper
         self._clock = clock
         self._turns: dict[UUID, _Turn] = {}
+        self._idle_seconds = poll_seconds(store, _IDLE_SECONDS)
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
@@ -49,5 +51,7 @@ class BulkRunner:
         """The delay until the next step is due. It is at least half as long as this round took, and at most a
         second."""
         now = self._clock.now()
-        next_at = min((due_at for due_at, _ in self._turns.values()), default=now + seconds(_IDLE_SECONDS))
+        if not self._turns:
+            return self._idle_seconds
+        next_at = min(due_at for due_at, _ in self._turns.values())
         return min(max(next_at - now, (now - started_at) / 2) / SECOND, _IDLE_SECONDS)

@@ -23,6 +23,16 @@ _FORGET_EVERY: Instant = 600 * SECOND
 _FORGET_BATCH = 500
 
 
+IDLE_POLL_SECONDS = 10.0
+"""How often an idle service looks for work that another process has added to a store that notices all writes. The store
+wakes it, so this is only a precaution."""
+
+
+def poll_seconds(store: Store, seconds: float) -> float:
+    """How often an idle service polls; `seconds` on a store that may not notice what other processes write."""
+    return IDLE_POLL_SECONDS if store.features.notices_writes else seconds
+
+
 class TaskLock:
     """A lock on a task that only one process at a time should run. Its lease lets another process take over if the
     holder is killed. The lock only avoids duplicate work: if two processes run the task at the same time, no harm is

@@ -11,13 +11,14 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from doorstep.clock import Clock, from_iso
+from doorstep.clock import Clock, from_iso, to_datetime
 from doorstep.engine.directory import Directory
 from doorstep.errors import NotFound, StoreError
 from doorstep.model.delivery import DeadLetter, Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import DeliveryTransition, Fact, Telemetry
+from doorstep.telemetry.redaction import safe_message, traceback_of
 from doorstep.transports.threads import DaemonThreads
 
 DeadLetterCallback = Callable[[DeadLetter], object] | Callable[[DeadLetter], Awaitable[object]]
@@ -120,7 +121,7 @@ class DeadLetterNotifier:
             reason=delivery.reason or "",
             attempts=transition.attempt,
             org_id=org_id,
-            at=from_iso(transition.at),
+            at=to_datetime(from_iso(transition.at)),
         )
 
     # -- calling -------------------------------------------------------------------------------------------
@@ -131,21 +132,23 @@ class DeadLetterNotifier:
             await asyncio.wait({call}, timeout=_CALLBACK_SECONDS_MAX)
         finally:
             call.cancel()  # no effect if it has ended
-        error = call.result() if call.done() else f"it did not return within {_CALLBACK_SECONDS_MAX:g} s"
+        error = call.result() if call.done() else TimeoutError(f"it did not return within {_CALLBACK_SECONDS_MAX:g} s")
         if error:
             name = getattr(callback, "__qualname__", repr(callback))
-            message = f"the dead-letter callback {name} failed: {error}"
-            self._telemetry.note(self._clock.now(), "error", message, delivery_id=str(dead_letter.delivery_id))
+            # `safe_message`: the exception's text may quote the dead letter.
+            message = f"the dead-letter callback {name} failed: {safe_message(error)}"
+            fields = {"delivery_id": str(dead_letter.delivery_id), "traceback": traceback_of(error)}
+            self._telemetry.note(self._clock.now(), "error", message, **fields)
 
-    async def _error_of(self, callback: DeadLetterCallback, dead_letter: DeadLetter) -> str | None:
-        """The error as text, or None. No exception is propagated, not even SystemExit."""
+    async def _error_of(self, callback: DeadLetterCallback, dead_letter: DeadLetter) -> BaseException | None:
+        """The error, or None. No exception is propagated, not even SystemExit."""
         try:
             if inspect.iscoroutinefunction(callback):
                 await callback(dead_letter)
             else:
                 await self._call_in_thread(lambda: callback(dead_letter))
         except BaseException as error:  # noqa: BLE001
-            return f"it raised {type(error).__name__}"  # the exception's text may quote the dead letter
+            return error
         return None
 
     async def _call_in_thread(self, call: Callable[[], object]) -> None:

@@ -9,23 +9,27 @@ from doorstep.clock import MILLISECOND, SECOND, Clock, Instant
 from doorstep.engine.deliver import Deliverer
 from doorstep.engine.directory import Directory
 
-_POLL_SECONDS = 0.5
-"""How often the store is polled when nothing is known to be due. Wake-ups are only hints and may be lost."""
+POLL_SECONDS = 0.5
+"""How often the store is polled when nothing is known to be due. Wake-ups are only hints and may be lost, unless the
+store notices all writes."""
 _REFRESH_EVERY: Instant = SECOND // 4
 """How often to check whether another process changed an endpoint."""
 _ROUND_PAUSE: Instant = 2 * MILLISECOND
 """The minimum time between two rounds while attempts are running, so that a busy worker claims hundreds of deliveries
 at a time."""
-_RECLAIM_SECONDS = 0.5
-"""How often to look for expired leases. Doorstep promises to retry the work of a lost worker within its lease plus one
-second."""
+_RECLAIM_SECONDS_MAX = 0.8
+"""The longest time between two searches for expired leases. Doorstep promises to retry the work of a lost worker within
+its lease plus one second, also if that worker's leases are shorter than those of this process."""
 
 
 class Dispatcher:
     name = "dispatcher"
 
-    def __init__(self, deliverer: Deliverer, directory: Directory, clock: Clock) -> None:
+    def __init__(
+        self, deliverer: Deliverer, directory: Directory, clock: Clock, idle_poll_seconds: float = POLL_SECONDS
+    ) -> None:
         self._deliverer = deliverer
+        self._idle_poll_seconds = idle_poll_seconds
         self._directory = directory
         self._clock = clock
         self._refreshed_at: Instant = 0
@@ -36,14 +40,16 @@ class Dispatcher:
         """Claim and start due deliveries; returns the delay until the next round."""
         await self._pause_while_busy()
         now = self._clock.now()
-        if now - self._refreshed_at >= _REFRESH_EVERY:
+        refreshed = now - self._refreshed_at >= _REFRESH_EVERY
+        if refreshed:
             await self._directory.refresh()
             self._refreshed_at = now
         next_at = await self._deliverer.round()
         self._claimed_at = self._clock.now()
+        poll = self._idle_poll_seconds if refreshed and self._deliverer.idle else POLL_SECONDS
         if next_at is None:
-            return _POLL_SECONDS
-        return min(max(0.0, (next_at - self._clock.now()) / SECOND), _POLL_SECONDS)
+            return poll
+        return min(max(0.0, (next_at - self._clock.now()) / SECOND), poll)
 
     async def _pause_while_busy(self) -> None:
         """Wait if the last round was less than `_ROUND_PAUSE` ago and attempts are running. If it was longer ago, as is
@@ -56,14 +62,25 @@ class Dispatcher:
 class Reclaimer:
     name = "reclaimer"
 
-    def __init__(self, reclaim: Callable[[], Awaitable[int]], wake_dispatcher: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        reclaim: Callable[[], Awaitable[int]],
+        next_expiry: Callable[[float], Awaitable[float]],
+        wake_dispatcher: Callable[[], None],
+    ) -> None:
+        """`next_expiry` returns how many seconds are left until a lease may end, but at most the given number."""
         self._reclaim = reclaim
+        self._next_expiry = next_expiry
         self._wake_dispatcher = wake_dispatcher
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """Settle one batch of attempts whose leases have expired. Runs again immediately until no more are found."""
+        """Settle one batch of attempts whose leases have expired. Runs again immediately until no more are found. With
+        nothing expired, this is one read."""
+        left = await self._next_expiry(_RECLAIM_SECONDS_MAX)
+        if left > 0:
+            return left
         if not await self._reclaim():
-            return _RECLAIM_SECONDS
+            return _RECLAIM_SECONDS_MAX
         self._wake_dispatcher()
         return 0.0

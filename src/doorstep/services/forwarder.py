@@ -18,7 +18,7 @@ from doorstep.engine.accept import Accepter, Draft
 from doorstep.errors import DoorstepError, InvalidInput, Overloaded, StoreError
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.outbox import OutboxMessage, event_fields
-from doorstep.services.coordination import TaskLock
+from doorstep.services.coordination import TaskLock, poll_seconds
 from doorstep.stores.limits import storable
 from doorstep.stores.store import Store, Task, Topic
 from doorstep.telemetry.facts import Telemetry
@@ -29,7 +29,8 @@ POLL_SECONDS = 0.1
 takes 0.17 ms of CPU time in this process and 0.08 ms in the server, so polling costs a quarter of a percent of a core.
 With an interval of 50 ms, an idle process used more than 2 %."""
 NOTICED_POLL_SECONDS = 1.0
-"""How often to poll a store that reports such commits, in case a hint was lost."""
+"""How often to poll a store that reports such commits, in case a hint was lost. Also how soon to notice that the
+process that was forwarding was killed: messages wait no longer than its lease plus one second."""
 _SOON_SECONDS = 0.001
 _BATCH_MAX = 500
 LEASE_SECONDS = 3.0
@@ -53,8 +54,12 @@ class Forwarder:
         self.lock = TaskLock(store, Task.OUTBOX, holder, clock, LEASE_SECONDS)
         self._batch_max = _BATCH_MAX
         self._commits_noticed = store.features.notices_posts
-        self._poll_seconds = NOTICED_POLL_SECONDS if self._commits_noticed else POLL_SECONDS
+        noticed = poll_seconds(store, NOTICED_POLL_SECONDS)
+        self._poll_seconds = noticed if self._commits_noticed else POLL_SECONDS
         self._pause_seconds = _SOON_SECONDS
+        self._is_standby = False
+        """Whether messages wait while another process has the lock. It may have been killed, and then nothing reports
+        the end of its lease."""
         self.wake = asyncio.Event()
 
     def hint(self) -> None:
@@ -69,7 +74,7 @@ class Forwarder:
             self._pause_seconds = _SOON_SECONDS
             return 0.0
         pause, self._pause_seconds = self._pause_seconds, min(2 * self._pause_seconds, self._poll_seconds)
-        return pause
+        return min(pause, NOTICED_POLL_SECONDS) if self._is_standby else pause
 
     async def forward(self) -> int:
         """Forward one batch; returns how many messages were accepted or rejected."""
@@ -91,9 +96,13 @@ class Forwarder:
 
     async def _next_batch(self) -> list[OutboxMessage]:
         """The oldest messages; none while another process is forwarding."""
+        self._is_standby = False
         if not self.lock.is_held and not await self._store.any_waiting(Topic.OUTBOX):
             return []
-        return await self._store.outbox(self._batch_max) if await self.lock.acquire() else []
+        if not await self.lock.acquire():
+            self._is_standby = True
+            return []
+        return await self._store.outbox(self._batch_max)
 
     async def _accept(self, messages: Sequence[OutboxMessage]) -> Sequence[OutboxMessage]:
         """Accept the messages in one batch, or one by one if the batch fails because of one of them. Returns the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
 from msgspec.structs import asdict
@@ -16,7 +16,7 @@ from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.attempt import Code
 from doorstep.model.claim import Moved
 from doorstep.model.entity import ENDED, EntityStatuses, Phase, PipelineDeclaration, PipelineDeclarations
-from doorstep.model.listing import DeadLetterFilter
+from doorstep.model.listing import DeadLetterFilter, Orgs
 from doorstep.model.rollup import MINUTE
 from doorstep.operations.actions import DeliveryActions
 from doorstep.pipelines.pipeline import Pipeline
@@ -42,11 +42,14 @@ class Cleaner:
 
     name = "cleaner"
 
-    def __init__(self, store: Store, clock: Clock, tuning: Tuning, telemetry: Telemetry) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, tuning: Tuning, telemetry: Telemetry, wake_dispatcher: Callable[[], None]
+    ) -> None:
         self._store = store
         self._clock = clock
         self._tuning = tuning
         self._telemetry = telemetry
+        self._wake_dispatcher = wake_dispatcher
         self._scanned_until: Instant = 0
         self._full_scan_at: Instant = 0
         self.wake = asyncio.Event()
@@ -69,7 +72,9 @@ class Cleaner:
         since = 0 if now >= self._full_scan_at else self._scanned_until
         expired = await self._store.expire(Code.EXPIRED, EXPIRED_WHILE_WAITING, since, now, _BATCH_MAX)
         self._telemetry.emit_all(facts.moved(expired, now))
-        if not expired.moves:
+        if expired.moves:
+            self._wake_dispatcher()  # the next deliveries of their ordering groups may be due
+        else:
             self._scanned_until = now
             if not since:
                 self._full_scan_at = now + seconds(_FULL_SCAN_SECONDS)
@@ -78,6 +83,7 @@ class Cleaner:
     async def _clean(self, now: Instant) -> Cleaned:
         retention = Retention(
             settled_before=_ago(now, self._tuning.retention_days),
+            dead_before=_ago(now, self._tuning.dead_retention_days) if self._tuning.dead_retention_days else 0,
             inbox_before=_ago(now, self._tuning.inbox_retention_days),
             audit_before=_ago(now, self._tuning.audit_retention_days),
         )
@@ -190,7 +196,8 @@ _MESSAGES_SECONDS = 3_600.0
 
 
 class MessageCleaner:
-    """Deletes failed messages to alert channels once they are old enough to be archived."""
+    """Deletes failed messages to alert channels once they are old enough to be archived, and the dead letters of
+    deleted organizations."""
 
     name = "message cleaner"
 
@@ -204,14 +211,21 @@ class MessageCleaner:
     async def run_once(self) -> float | None:
         """Mark one batch as deleted. The Cleaner removes the rows once their retention is over."""
         before = _ago(self._clock.now(), self._tuning.archive_after_days)
-        page = await self._store.page(
-            OPERATIONS_ORG, DeadLetterFilter(archived=True, archived_before=before), limit=_BATCH_MAX
-        )
-        if not page.items:
-            return _MESSAGES_SECONDS
+        old = DeadLetterFilter(archived=True, archived_before=before)
+        if await self._delete(OPERATIONS_ORG, old, "failed long ago"):
+            return _BATCH_PAUSE_SECONDS
+        for org in await self._store.find(None, Orgs()):
+            for archived in (False, True) if org.deleted_at is not None else ():
+                if await self._delete(org.org_id, DeadLetterFilter(archived=archived), "its organization was deleted"):
+                    return _BATCH_PAUSE_SECONDS
+        return _MESSAGES_SECONDS
+
+    async def _delete(self, org_id: UUID, chosen: DeadLetterFilter, why: str) -> bool:
+        page = await self._store.page(org_id, chosen, limit=_BATCH_MAX)
         ids = [delivery.delivery_id for delivery in page.items]
-        await self._delivery_actions.act(ActionKind.DELETE, OPERATIONS_ORG, ids, self.name, "failed long ago")
-        return _BATCH_PAUSE_SECONDS
+        if ids:
+            await self._delivery_actions.act(ActionKind.DELETE, org_id, ids, self.name, why)
+        return bool(ids)
 
 
 # -- roll-ups ----------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class PipelineReconciler:
 
     @contextmanager
     def _logging_errors(self, entity: Entity) -> Iterator[None]:
-        """Log an error that concerns one entity, and continue. A store error concerns all entities and is raised."""
+        """Log an error that concerns one entity, and continue. A store error affects all entities, so it is raised."""
         try:
             yield
         except StoreError:

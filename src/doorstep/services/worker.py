@@ -12,16 +12,20 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from msgspec import UNSET
+
 from doorstep.clock import AnchoredClock, Clock, to_iso
 from doorstep.engine.deliver import Deliverer
 from doorstep.engine.directory import Directory, Tuning
-from doorstep.engine.reclaim import reclaim
+from doorstep.engine.reclaim import next_expiry_seconds, reclaim
+from doorstep.errors import StoreUnavailable
 from doorstep.policy.retry import Random
-from doorstep.services.dispatcher import Dispatcher, Reclaimer
+from doorstep.services.coordination import poll_seconds
+from doorstep.services.dispatcher import POLL_SECONDS, Dispatcher, Reclaimer
 from doorstep.services.maintenance import Cleaner, ClockSync, RollupAggregator
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import ServiceTrouble, Telemetry
-from doorstep.telemetry.redaction import safe_message
+from doorstep.telemetry.redaction import safe_message, traceback_of
 from doorstep.transports.transport import Transport
 
 _BACKOFF_MIN_SECONDS = 0.05
@@ -63,14 +67,18 @@ class Worker:
         self._telemetry = telemetry
         self._running: list[_Running] = []
         self.deliverer = Deliverer(store, directory, transports, clock, random, tuning, telemetry, name, wake=self.wake)
-        self.dispatcher = Dispatcher(self.deliverer, directory, clock)
+        self.dispatcher = Dispatcher(self.deliverer, directory, clock, poll_seconds(store, POLL_SECONDS))
         self.rollup_aggregator = RollupAggregator(store, clock, tuning, name)
         settler = self.deliverer.settler
         self.services: list[Service] = [
             self.dispatcher,
             settler,
-            Reclaimer(lambda: reclaim(store, directory, settler, clock, random), self.wake),
-            Cleaner(store, clock, tuning, telemetry),
+            Reclaimer(
+                lambda: reclaim(store, directory, settler, clock, random),
+                lambda seconds_max: next_expiry_seconds(store, clock, seconds_max),
+                self.wake,
+            ),
+            Cleaner(store, clock, tuning, telemetry, self.wake),
             self.rollup_aggregator,
             *extra_services,
         ]
@@ -138,6 +146,8 @@ async def keep_running(
                     at=to_iso(clock.now()),
                     service=service.name,
                     error=safe_message(error),
+                    # A store that is away is no bug of ours: its message says all there is to know.
+                    traceback=UNSET if isinstance(error, StoreUnavailable) else traceback_of(error),
                     retry_in_seconds=backoff,
                 )
             )

@@ -8,9 +8,9 @@ the libraries that it uses.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from doorstep.errors import InvalidInput
 
@@ -20,14 +20,6 @@ class Omitted(Enum):
     pass None by mistake."""
 
     CONNECTION = "connection"
-
-
-class AsyncConnection(Protocol):
-    """For type checkers: `execute` of an asyncio connection returns an awaitable, unlike that of a blocking
-    connection."""
-
-    @property
-    def execute(self) -> Callable[..., Awaitable[Any]]: ...
 
 
 def family_of(connection: object) -> Family:
@@ -82,7 +74,7 @@ class Family(NamedTuple):
     autocommits: Callable[[Any], bool]
     """Whether an insert on the connection would be committed immediately."""
     asynchronous: bool = False
-    """Whether sending on such a connection returns an awaitable."""
+    """Whether its methods must be awaited."""
 
 
 def _sqlite(connection: Any) -> bool:

@@ -9,13 +9,19 @@ from uuid import UUID
 
 from doorstep.clock import SECOND, Instant
 from doorstep.errors import Conflict, InvalidInput, NotFound
+from doorstep.model.alert import OPERATIONS_ORG
+from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import Submission
 from doorstep.model.listing import UNKNOWN_CURSOR
 from doorstep.model.org import ApiKey, Role
+from doorstep.model.record import created_at
 
 EXAMINED_MAX = 2_000
 """The maximum number of index entries read for one page. When this limit is reached, the page is returned as it is,
 even if it is empty."""
+RARE_MAX = 500
+"""The maximum number of events of a type that counts as rare. Lists that are filtered by such a type start from its
+events. Of a more common type, a page of EXAMINED_MAX entries has a match, unless its events are far from the start."""
 COUNT_MAX = 10_000
 """The maximum number of index entries read for a count. If there are more, the count is a lower bound."""
 WAITING_EXAMINED_MAX = 500
@@ -69,6 +75,13 @@ def key_by_id(key_id: UUID, all_keys: Iterable[ApiKey]) -> ApiKey:
     raise NotFound(f"no key {key_id}")
 
 
+def unique_name(endpoint: Endpoint) -> str | None:
+    """The name that no other endpoint of the organization may have. A deleted endpoint gives its name up. The reserved
+    organization has an endpoint for each alert channel, and channels of different organizations may share a name."""
+    free = endpoint.state is EndpointState.DELETED or endpoint.org_id == OPERATIONS_ORG
+    return None if free else endpoint.name
+
+
 def check_revocable(key: ApiKey, all_keys: Iterable[ApiKey], now: Instant) -> None:
     """Raise Conflict if revoking this admin key would leave no valid admin key that expires at the same time or later.
 
@@ -116,6 +129,13 @@ def read_instant_cursor(cursor: str | None) -> tuple[int, UUID] | None:
     return None if values is None else (values[0], UUID(int=values[1]))
 
 
+def cursor_time(cursor: str) -> Instant:
+    """The time in a cursor of a list that is sorted by id."""
+    values = read_cursor(cursor, ID_MAX)
+    assert values is not None, "there is a cursor"
+    return created_at(UUID(int=values[0]))
+
+
 # -- text --------------------------------------------------------------------------------------------------
 # PostgreSQL does not accept NUL, and UTF-8 cannot encode a lone surrogate. Bytes (payloads, headers, bodies, metadata)
 # are stored unchanged and are not checked.
@@ -152,6 +172,7 @@ def check_submission(submission: Submission) -> None:
     check_storable("event_type", submission.event.event_type)
     check_storable("correlation_id", submission.event.correlation_id)
     check_storable("ordering_key", submission.event.ordering_key)
+    check_storable("user_id", submission.event.user_id)
     check_storable("idempotency_key", submission.idempotency_key)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from hashlib import sha256
+from typing import NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from doorstep.clock import Instant
-from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
+from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry, audit_entry
 from doorstep.model.claim import Settlement
 from doorstep.model.delivery import EDITED, DeliveryState
+from doorstep.model.inbox import InboxAnswered, InboxResult
 from doorstep.model.outbox import OutboxMessage
 
 ACCEPTED = "accepted"
@@ -20,6 +23,10 @@ ARCHIVED = "archived: no action taken"
 
 def too_many_endpoints(living_max: int) -> str:
     return f"an organization has at most {living_max} endpoints; delete some first, or raise endpoints_max"
+
+
+def endpoint_name_taken(name: str, holder: UUID) -> str:
+    return f"the name {name!r} is taken by endpoint {holder}; choose another name, or change that endpoint"
 
 
 def too_many_alert_configs(configs_max: int) -> str:
@@ -41,6 +48,10 @@ def settled(settlement: Settlement) -> str:
     code = settlement.outcome.code
     if settlement.state is DeliveryState.DEAD:
         return dead(code)
+    if settlement.due_at is None:
+        return f"failed: {code}, waiting for an operator"
+    if not settlement.counted:
+        return f"failed: {code}, no retry used"
     return f"failed: {code}, retry {settlement.claim.retry_attempts + 1} of {settlement.retries_max}"
 
 
@@ -48,17 +59,33 @@ def dead(code: str | None) -> str:
     return f"dead: {code}"
 
 
-def acted(action: Action) -> str:
-    """For example `retried by ops: reason`, or `retried by ops` if no reason was given."""
+def acted(action: Action, name: str) -> str:
+    """For example `retried by Lena: reason`, or `retried by Lena` if no reason was given. `name` is the actor's."""
     verb = {ActionKind.SKIP: "skipped", ActionKind.CANCEL: "cancelled", ActionKind.RETRY: "retried"}.get(
         action.kind, f"{action.kind}d"
     )
-    done = f"{verb} by {action.actor}" if action.payload is None else f"{EDITED}{action.actor}, {verb}"
+    done = f"{verb} by {name}" if action.payload is None else f"{EDITED}{name}, {verb}"
     return f"{done}: {action.reason}" if action.reason else done
 
 
-def action_entry(action: Action, result: ActionResult) -> AuditEntry:
-    """The audit entry of an action, with a result such as `3 done, 1 refused`."""
+class Edit(NamedTuple):
+    """A payload that an operator replaced. The audit log keeps only the sizes and the hashes of the payloads."""
+
+    delivery_id: UUID
+    old: bytes
+    new: bytes
+
+    @property
+    def text(self) -> str:
+        return f"payload of delivery {self.delivery_id} edited: {_fingerprint(self.old)} to {_fingerprint(self.new)}"
+
+
+def _fingerprint(payload: bytes) -> str:
+    return f"{len(payload)} bytes, SHA-256 {sha256(payload).hexdigest()}"
+
+
+def action_entry(action: Action, result: ActionResult, edits: Sequence[Edit]) -> AuditEntry:
+    """The audit entry of an action, with a result such as `3 done, 1 refused`, and with every edited payload."""
     name, subjects = str(action.kind), tuple(map(str, dict.fromkeys(action.delivery_ids)))
     if action.audited_as is not None:
         name, subjects = action.audited_as[0], (action.audited_as[1],)
@@ -68,7 +95,7 @@ def action_entry(action: Action, result: ActionResult) -> AuditEntry:
         actor=action.actor,
         action=name,
         subjects=subjects,
-        result=f"{len(result.done)} done, {len(result.refused)} refused",
+        result="; ".join((f"{len(result.done)} done, {len(result.refused)} refused", *(edit.text for edit in edits))),
         reason=action.reason,
     )
 
@@ -82,7 +109,7 @@ def outbox_entries(
     for message in messages:
         subjects[message.org_id if message.org_id in known_orgs else entry.org_id].append(str(message.event_id))
     return [
-        replace(entry, org_id=org_id, subjects=tuple(ids), result=f"{len(ids)} done")
+        replace(entry, org_id=org_id, subjects=tuple(sorted(ids)), result=f"{len(ids)} done")
         for org_id, ids in subjects.items()
     ]
 
@@ -91,9 +118,9 @@ def no_entity(pipeline: str, entity_id: str) -> str:
     return f"no {pipeline} {entity_id}"
 
 
-def deleted(actor: str) -> str:
-    """The history note of a delivery that was cancelled because its event was deleted."""
-    return f"event deleted by {actor}"
+def deleted(name: str) -> str:
+    """The history note of a delivery that was cancelled because its event was deleted. `name` is the actor's."""
+    return f"event deleted by {name}"
 
 
 def deletion_entry(
@@ -108,6 +135,17 @@ def deletion_entry(
         result=f"{cancelled} cancelled, {dead_letters} dead letters deleted",
         reason=reason,
     )
+
+
+def inbox_entries(org_id: UUID, answered: InboxAnswered, actor: str, at: Instant) -> Iterator[AuditEntry]:
+    """One entry for the events that were acknowledged, and one for those that were given back."""
+    groups = {
+        ("event.acknowledge", "delivered"): [change.event_id for change in answered.changes],
+        ("event.nack", "received"): [one for one, is_ in answered.results.items() if is_ is InboxResult.NACKED],
+    }
+    for (action, result), ids in groups.items():
+        if ids:
+            yield audit_entry(at, org_id, actor, action, *ids, result=result)
 
 
 def in_progress(event_id: UUID) -> str:

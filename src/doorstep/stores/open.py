@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from doorstep.errors import ConfigError
 from doorstep.stores.store import Store
 
+if TYPE_CHECKING:
+    from doorstep.stores.sql.postgres import PostgresStore
+
+_POSTGRESQL = ("postgresql", "postgres")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -25,7 +30,7 @@ def store_from_url(url: str) -> Store:
             from doorstep.stores.sql.sqlite.store import SqliteStore
 
             return SqliteStore(sqlite_path(url) or "")
-        case "postgresql" | "postgres":
+        case scheme if scheme in _POSTGRESQL:
             return _postgres(url)
         case "memory":
             from doorstep.stores.sql.sqlite.memory_store import MemoryStore
@@ -34,6 +39,16 @@ def store_from_url(url: str) -> Store:
     raise ConfigError(
         f"the database URL must begin with sqlite:///, postgresql:// or memory://, got {scheme or url!r}; change it"
     )
+
+
+async def grant_users(url: str, role: str) -> None:
+    """Let the members of a database role read, and act, with SQL. Only PostgreSQL has roles."""
+    scheme = urlsplit(url).scheme
+    if scheme not in _POSTGRESQL:
+        raise ConfigError(
+            f"only PostgreSQL has roles for database users, got {scheme or url!r}; leave --grant-users out"
+        )
+    await _postgres(url).grant_users(role)
 
 
 def sqlite_path(url: str) -> str | None:
@@ -48,7 +63,7 @@ def sqlite_path(url: str) -> str | None:
     return unquote(parts.path.removeprefix("/"))
 
 
-def _postgres(url: str) -> Store:
+def _postgres(url: str) -> PostgresStore:
     if find_spec("asyncpg") is None:
         raise ConfigError("PostgreSQL needs an extra package; install it with pip install 'doorstep[postgres]'")
     from doorstep.stores.sql.postgres import CONNECTIONS_READY, PostgresStore

@@ -39,16 +39,18 @@ from doorstep.clock import Instant
 from doorstep.model.action import Action, ActionResult, AuditEntry
 from doorstep.model.alert import AlertConfig, AlertWrite
 from doorstep.model.bulk import Bulk, BulkStep
-from doorstep.model.claim import Claim, Lane, Moved, Quota, Settled, Settlement, StatusChange, WorkerEntry
+from doorstep.model.claim import Claim, Lane, Lease, Moved, Quota, Settled, Settlement, WorkerEntry
 from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, Routing
 from doorstep.model.entity import Entity, EntityChange, Phase, PipelineDeclaration
-from doorstep.model.event import Receipt, Submission
+from doorstep.model.event import EventView, Receipt, Submission
+from doorstep.model.inbox import InboxAnswer, InboxAnswered
 from doorstep.model.listing import BoundedQuery, Count, DeadLetterFilter, Page, PagedQuery, RetryQueueFilter
-from doorstep.model.org import ApiKey, Org
+from doorstep.model.org import ApiKey, KeyCheck, Org
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.record import Record
 from doorstep.model.rollup import FIGURES, Figures, Point, Span
 from doorstep.stores.limits import COUNT_MAX
+from doorstep.stores.program_sql import NO_DEFINITIONS, SqlDefinitions
 
 T = TypeVar("T")
 EndpointKey = TypeVar("EndpointKey", bound=UUID | None)
@@ -62,6 +64,9 @@ class Features(Record, frozen=True):
     notices_posts: bool
     """The store calls the `Topic.OUTBOX` wake-up whenever another program commits, so the outbox need not be polled
     frequently."""
+    notices_writes: bool = False
+    """The store calls the wake-ups of all topics whenever another process has written anything. None is lost, so an idle
+    process need not poll."""
 
 
 class Topic(StrEnum):
@@ -82,7 +87,7 @@ class Task(StrEnum):
     METRICS = "meter"
 
 
-Document = Org | ApiKey | Endpoint | AlertConfig | Bulk | WorkerEntry | PipelineDeclaration
+Document = Org | ApiKey | KeyCheck | Endpoint | AlertConfig | Bulk | WorkerEntry | PipelineDeclaration
 """The records that `Store.write` puts and deletes."""
 
 
@@ -113,6 +118,9 @@ class Retention(Record, frozen=True, kw_only=True):
     """Remove records from before this instant: deliveries that were delivered, resolved, cancelled or deleted,
     with their attempts and history; events that have no deliveries left; acknowledged inbox events; circuit changes,
     except the newest of each endpoint; bulk operations, once their items have been removed."""
+    dead_before: Instant = 0
+    """Remove dead letters, archived or not, that became dead before this instant, with their attempts and history, and
+    the events that have no deliveries left."""
     inbox_before: Instant = 0
     """Remove inbox events that were accepted before this instant and never acknowledged."""
     audit_before: Instant = 0
@@ -128,6 +136,8 @@ class Cleaned(Record, frozen=True):
     """How many rows one call of `clean` removed."""
 
     deliveries: int = 0
+    """Deliveries that are not dead letters."""
+    dead_letters: int = 0
     attempts: int = 0
     events: int = 0
     idempotency_keys: int = 0
@@ -159,8 +169,9 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
-    async def migrate(self) -> None:
-        """Upgrade the schema to the current version. Does nothing if it is already current."""
+    async def migrate(self, definitions: SqlDefinitions = NO_DEFINITIONS) -> None:
+        """Upgrade the schema to the current version, and run the definitions of the program that have changed. Does
+        nothing if both are current."""
 
     async def time(self) -> Instant:
         """The store's own time. All processes that share the store use this time."""
@@ -187,8 +198,15 @@ class Store(Protocol):
 
     # -- 1. engine: from acceptance to settlement ----------------------------------------------------------
 
-    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+    async def accept(
+        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+    ) -> list[Receipt]:
         """Store events, their deliveries and idempotency keys durably. Returns one receipt per submission, in order.
+
+        With a lease, deliveries of new events that are marked `claimable` are also claimed, as `claim` would claim them:
+        the attempt is counted, the delivery gets its first token, the history its entry, and the event is queued. The
+        claims are in the receipts. A delivery with an ordering key is not claimed, nor is one whose endpoint has a
+        circuit that is not closed or that counts failures. Without a lease, the mark means nothing.
 
         Raises StaleRouting and stores nothing if endpoints changed after `routing_version` was read. An idempotency key
         is valid for 24 hours from `now` within its organization; two submissions in one call may share a key. REPEATED
@@ -245,7 +263,7 @@ class Store(Protocol):
         is stored.
 
         Every result ends the claim (`claimed_at`, `worker` and `forced` are cleared), sets `last_attempt_at` to the
-        time at which the response ended, and sets `response_code` to the response status. A failure stores the
+        time at which the response finished, and sets `response_code` to the response status. A failure stores the
         category, code and reason, and sets `first_failed_at` if it is not set. A retry also stores the settlement's
         `retries_max`. Success clears the category, code and reason. Delivered and dead deliveries get `now` as
         `settled_at`. An event has at most one StatusChange per call, with the highest `retry_attempts` among its
@@ -283,10 +301,12 @@ class Store(Protocol):
         An id that is given twice counts once. A deleted dead letter counts as unknown. RETRY makes a waiting delivery
         due at `action.at`. It makes a dead letter due at `action.revive_at`, in a new round (no retries used, no
         `settled_at`). In both cases the delivery gets the action's `forced` flag and keeps its last error until the
-        next attempt. An overdue or blocked delivery keeps its due time. SKIP makes the delivery a permanent failure
-        with the code SKIPPED. SKIP, CANCEL, RESOLVE and DELETE set `settled_at`. DELETE changes neither the delivery's
-        state nor the event's status. A payload given with RETRY replaces the delivery's payload for every later
-        attempt. The history gets one entry per change of state; the audit log gets one per action.
+        next attempt. An overdue or blocked delivery keeps its due time. SKIP makes the delivery a dead
+        letter; it keeps the error of its last attempt, or becomes a permanent failure with the code SKIPPED if there
+        was none. SKIP, CANCEL, RESOLVE and DELETE set `settled_at`. DELETE changes neither the delivery's state nor the
+        event's status. A payload given with RETRY replaces the delivery's payload for every later attempt. The history
+        gets one entry per change of state; the audit log gets one per action, with the sizes and hashes of the payloads
+        that it replaces. In the history, an actor that is the prefix of a key is shown as the name of that key.
         """
 
     async def step_bulk(
@@ -300,12 +320,36 @@ class Store(Protocol):
         A delivery that the operation retries more than once counts only once, also in `taken`.
         """
 
-    async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
-        """Acknowledge an inbox event: its status changes from received to delivered. Raises Conflict if the event has
-        deliveries to endpoints.
+    async def lease_inbox(
+        self,
+        org_id: UUID,
+        event_types: Sequence[str],
+        limit: int,
+        holder: str,
+        now: Instant,
+        until: Instant,
+        user_id: str | None = None,
+    ) -> list[EventView]:
+        """Lease up to `limit` inbox events to a consumer, which nobody else can then lease before `until`. Returns them
+        in the order in which they became available, then by id. An empty `event_types` means all types; with `user_id`,
+        only this user's events are leased.
 
-        If the event is already acknowledged, nothing changes, and the result has the status "delivered" as both the old
-        and the new status.
+        An event becomes available when it is accepted, or at its `deliver_at`, and again when its lease or the delay of
+        its nack ends (`visible_at` <= now). A lease increments `receive_count`, which is the token of the lease; no two
+        leases of an event have the same token. The status stays "received". Fewer events are leased if their payloads
+        reach INBOX_BYTES_MAX, but at least one if any is available. The cost does not depend on the size of the inbox
+        or on the number of leased events.
+        """
+
+    async def answer_inbox(
+        self, org_id: UUID, answers: Sequence[InboxAnswer], actor: str, now: Instant
+    ) -> InboxAnswered:
+        """Acknowledge inbox events, or make them available again, with an audit entry for each kind of answer. Each
+        event must occur only once. `inbox_result` (model/inbox.py) decides what becomes of an answer; if an event does
+        not exist, the result is NOT_FOUND.
+
+        An acknowledged event changes from received to delivered. Acknowledging it again changes nothing. A nack ends the
+        lease (`leased_by`) and sets `visible_at`.
         """
 
     async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
@@ -329,7 +373,8 @@ class Store(Protocol):
         """Turn up to `limit` waiting deliveries of an endpoint into dead letters, without attempting them. Those that
         are due first are processed first.
 
-        They become permanent failures with this code and reason. With `created_before`, only deliveries created before
+        They become permanent failures with this code and reason; with the code SKIPPED, those that failed before keep
+        their error, as in `act`. With `created_before`, only deliveries created before
         that instant are affected. If fewer than `limit` deliveries were moved, there may still be more. If none was
         moved, none is left, unless all deliveries that the call found were claimed in the meantime.
         """
@@ -411,8 +456,7 @@ class Store(Protocol):
         """
 
     async def clean(self, retention: Retention, now: Instant, limit: int) -> Cleaned:
-        """Remove the rows that `retention` specifies, oldest first and at most `limit` of each kind. Dead letters are
-        kept."""
+        """Remove the rows that `retention` specifies, oldest first and at most `limit` of each kind."""
 
     async def clean_entities(
         self,
@@ -441,8 +485,9 @@ class Store(Protocol):
         In an EventView, an event that is still in the outbox has the status "received", or "failed" if its message was
         rejected. `deliveries` is the number of accepted deliveries. `retry_attempts` is the highest value among its
         deliveries. `last_retry_at` is the latest `last_attempt_at` among deliveries with more than one attempt.
-        `next_retry_at` is the earliest next retry. `failed_at` is the time at which the status became "failed"; it is
-        None for any other status.
+        `next_retry_at` is the earliest next retry of a delivery whose endpoint is active, and not before the next probe
+        while the circuit is open. `failed_at` is the time at which the status became "failed"; it is None for any other
+        status.
         """
 
     async def get_many(self, kind: type[T], org_id: UUID | None, keys: Sequence[UUID]) -> list[T]:

@@ -13,11 +13,11 @@ from typing import Any
 from uuid import UUID
 
 from doorstep.clock import DAY, MILLISECOND, Instant
-from doorstep.model.attempt import Code
+from doorstep.model.attempt import UNREACHED, Code
 from doorstep.model.claim import Claim, Settlement, StatusChange
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.rollup import FINE_RANGE, HOUR, MINUTE, Span, retries_figure, ttd_figure
+from doorstep.model.rollup import FINE_RANGE, HOUR, MINUTE, Span, response_figure, retries_figure, ttd_figure
 
 OF_EVENTS = 0
 """The endpoint key in counters of events."""
@@ -89,14 +89,21 @@ class Tally:
             self.add(owner, "dead")
 
     def settled(self, settlements: Iterable[tuple[Owner, Settlement]], now: Instant) -> None:
-        """Count claims that end with an attempt. The code is inlined, because it runs for every attempt (0.9 µs
+        """Count claims that end with an attempt. The code is inlined, because it runs for every attempt (1.0 µs
         each)."""
         for owner, settlement in settlements:
             row, claim, state = self.rows.setdefault(owner, {}), settlement.claim, settlement.state
+            outcome = settlement.outcome
             result = _RESULTS[state]
             row[result] = row.get(result, 0) + 1
-            if settlement.outcome.code == Code.BLOCKED:
+            if outcome.code == Code.BLOCKED:
                 row["blocked"] = row.get("blocked", 0) + 1
+            if outcome.code not in UNREACHED:
+                reply = outcome.reply
+                took = max(reply.finished_at - reply.started_at, 0)
+                bucket = response_figure(took)
+                row[bucket] = row.get(bucket, 0) + 1
+                row["response_us"] = row.get("response_us", 0) + took
             if state is DeliveryState.PENDING:
                 continue
             row["now_open"] = row.get("now_open", 0) - 1
@@ -155,7 +162,13 @@ class EventTally:
         was in progress."""
         claim, new = self.claim, EventStatus(status)
         return StatusChange(
-            claim.event_id, claim.org_id, claim.correlation_id, EventStatus.QUEUED, new, self.retry_attempts
+            claim.event_id,
+            claim.org_id,
+            claim.correlation_id,
+            EventStatus.QUEUED,
+            new,
+            self.retry_attempts,
+            claim.user_id,
         )
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from doorstep.clock import Instant, to_iso
+from doorstep.telemetry.timings import Timings
 from doorstep.telemetry.tracing import Tracing
 
 PROGRAM = "doorstep"
@@ -45,6 +47,12 @@ class StatusTransition(Fact, frozen=True, kw_only=True):
     retry_attempts: int
     correlation_id: str
     org_id: UUID
+    user_id: str | UnsetType = UNSET
+    """The user who owns the event, if it has one."""
+    failed_at: str | UnsetType = UNSET
+    """When it failed, if the new status is `failed`."""
+    last_error: str | UnsetType = UNSET
+    """Why the attempt that ended it failed, as a sentence."""
 
 
 class DeliveryTransition(Fact, frozen=True, kw_only=True):
@@ -71,9 +79,29 @@ class DeliveryFailure(Fact, frozen=True, kw_only=True):
     retry_attempts: int
     error: dict[str, object]
     error_reason: str
+    traceback: str | UnsetType = UNSET
+    """The end of the traceback, if a handler raised an exception."""
     next_retry_at: str | None
     correlation_id: str
     org_id: UUID
+    user_id: str | UnsetType = UNSET
+
+
+class RetryScheduled(Fact, frozen=True, kw_only=True):
+    """The retry of a failed attempt is stored."""
+
+    event: str = "retry_scheduled"
+    event_id: UUID
+    delivery_id: UUID
+    endpoint_id: UUID
+    retry_attempts: int
+    """How many retries were used before."""
+    next_retry_at: str
+    duration_seconds: float
+    """The time from the failure until the retry was stored."""
+    correlation_id: str
+    org_id: UUID
+    user_id: str | UnsetType = UNSET
 
 
 class LateSettle(Fact, frozen=True, kw_only=True):
@@ -132,6 +160,7 @@ class ServiceTrouble(Fact, frozen=True, kw_only=True, rename={"service": "compon
     event: str = "service_trouble"
     service: str
     error: str
+    traceback: str | UnsetType = UNSET
     retry_in_seconds: float
 
 
@@ -150,8 +179,12 @@ Subscriber = Callable[[Sequence[Fact]], None]
 class Telemetry:
     """Passes facts to subscribers. Without subscribers it costs almost nothing."""
 
-    def __init__(self, *subscribers: Subscriber) -> None:
+    def __init__(self, *subscribers: Subscriber, failures: Subscriber | None = None) -> None:
         self._subscribers = list(subscribers)
+        self.failures = failures
+        """Gets at least the facts about failures, even if there are no subscribers; None if nobody needs them."""
+        self.timings = Timings()
+        """What this process has measured, for `/metrics`."""
         self.tracing: Tracing | None = None
         """Records spans; None if tracing is off."""
 
@@ -173,11 +206,10 @@ class Telemetry:
         self.emit(Notice(at=to_iso(now), level=level, message=message, fields=fields))
 
     def emit_all(self, facts: Iterable[Fact]) -> None:
-        if not self._subscribers:
-            return
-        batch = tuple(facts)
+        subscribers = self._subscribers if self.failures is None else [*self._subscribers, self.failures]
+        batch = tuple(facts) if subscribers else ()
         if batch:
-            for subscriber in self._subscribers:
+            for subscriber in subscribers:
                 _notify(batch, subscriber)
 
 
@@ -209,6 +241,26 @@ def json_lines(facts: Sequence[Fact]) -> bytes:
     return _encoder.encode_lines([_notice_line(fact) if type(fact) is Notice else fact for fact in facts])
 
 
+LogLine = Callable[[dict[str, object]], dict[str, object]]
+"""Changes the fields of a line of the log."""
+
+
+def json_format(service: str = PROGRAM, changes: Mapping[str, LogLine] = MappingProxyType({})) -> Format:
+    """`json_lines` with another name of the service, and with lines that the program changes, by their event."""
+    if service == PROGRAM and not changes:
+        return json_lines
+
+    def line(fact: Fact) -> Fact | dict[str, object]:
+        named = replace(fact, program=service)
+        change = changes.get(fact.event)
+        if change is None:
+            return _notice_line(named) if type(named) is Notice else named
+        fields = _notice_line(named) if type(named) is Notice else msgspec.to_builtins(named, enc_hook=str)
+        return change(fields)
+
+    return lambda facts: _encoder.encode_lines([line(fact) for fact in facts])
+
+
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -238,16 +290,23 @@ def text_format(*, colour: bool) -> Format:
 def _text_line(fact: Fact, colour: bool) -> str:
     level = level_of(fact)
     message, fields = _message_and_fields(fact)
+    trace = fields.pop("traceback", None)
     shown = " ".join(f"{name}={_printable(value)}" for name, value in fields.items() if value not in (None, ""))
     head = f"{fact.at[11:23]} {level:<7} "
+    below = _indented(trace) if isinstance(trace, str) else ""
     if not colour:
-        return f"{head}{_printable(message)}  {shown}".rstrip() + "\n"
-    return f"\x1b[2m{head}\x1b[0m\x1b[{_COLOURS[level]}m{_printable(message)}\x1b[0m  \x1b[2m{shown}\x1b[0m\n"
+        return f"{head}{_printable(message)}  {shown}".rstrip() + "\n" + below
+    return f"\x1b[2m{head}\x1b[0m\x1b[{_COLOURS[level]}m{_printable(message)}\x1b[0m  \x1b[2m{shown}\x1b[0m\n{below}"
+
+
+def _indented(trace: str) -> str:
+    """The lines of a traceback. They are indented, so that none of them looks like a line of the log."""
+    return "".join(f"    {_printable(line)}\n" for line in trace.split("\n") if line)
 
 
 def _message_and_fields(fact: Fact) -> tuple[str, dict[str, object]]:
     if isinstance(fact, Notice):
-        return fact.message, fact.fields
+        return fact.message, dict(fact.fields)
     fields = zip(fact.__struct_encode_fields__, astuple(fact), strict=True)
     return fact.event.replace("_", " "), {name: value for name, value in fields if name not in _HEADING}
 

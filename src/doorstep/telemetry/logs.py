@@ -18,9 +18,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 from weakref import WeakSet
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND, to_iso
@@ -29,6 +30,9 @@ from doorstep.telemetry.redaction import NONE, Secrets, safe_message, scrubbed, 
 
 WAITING_MAX = 200_000
 """The maximum number of facts that wait for a slow reader (about 60 MiB). Further facts are dropped."""
+LINGER_SECONDS = 0.05
+"""How long the thread collects facts before it writes them. Without this pause, it woke up for each step of each event,
+which at 100 events a second took 0.12 ms of CPU per event."""
 _INFO = RANKS["info"]
 
 
@@ -81,7 +85,8 @@ class LogWriter:
                 return
             self._waiting += len(facts)
             self._batches.append(facts)
-        self._awake.set()
+        if not self._awake.is_set():
+            self._awake.set()
         if not self.alive:
             self._write_waiting()
 
@@ -100,6 +105,7 @@ class LogWriter:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._awake.wait()
+            self._stopping.wait(LINGER_SECONDS)
             self._awake.clear()
             self._write_waiting()
         self._write_waiting()
@@ -157,33 +163,39 @@ class LogWriter:
         return lines
 
 
-_FREE_TEXT = frozenset({"message", "fields", "error", "error_reason", "reason"})
+_FREE_TEXT = frozenset({"message", "fields", "error", "error_reason", "reason", "traceback"})
 """Fields with free text, in which secrets are hidden. The values of all other fields are created by Doorstep itself. If
 a secret were a common word, hiding it in these values would garble them."""
 
 
 def without(fact: Fact, secrets: Secrets) -> Fact:
     """The fact with the secrets hidden in its free text."""
-    texts = {name: secrets.hidden_in(getattr(fact, name)) for name in fact.__struct_fields__ if name in _FREE_TEXT}
-    return replace(fact, **texts)
+    given = {name: getattr(fact, name) for name in fact.__struct_fields__ if name in _FREE_TEXT}
+    hidden = secrets.hidden_in({name: value for name, value in given.items() if value is not UNSET})
+    return replace(fact, **cast(dict[str, Any], hidden))
 
 
-def open_log(level: Level, log_format: str, output: int = 1, secrets: Secrets = NONE) -> LogWriter:
-    """Open the log of this process and route the standard library's logging into it. The log hides the `secrets`."""
-    format = text_format(colour=os.isatty(output)) if _is_text(log_format, output) else json_lines
+def open_log(
+    level: Level, log_format: str, output: int = 1, secrets: Secrets = NONE, lines: Format = json_lines
+) -> LogWriter:
+    """Open the log of this process and route the standard library's logging into it. The log hides the `secrets`. Unless
+    it is text, `lines` formats it."""
+    format = text_format(colour=os.isatty(output)) if _is_text(log_format, output) else lines
     writer = LogWriter(format, level=level, output=output, secrets=secrets)
     route_standard_logging(writer, level)
     return writer
 
 
 @contextmanager
-def embedded_log(level: Level, log_format: str, secrets: Secrets = NONE) -> Iterator[LogWriter]:
+def embedded_log(
+    level: Level, log_format: str, secrets: Secrets = NONE, lines: Format = json_lines
+) -> Iterator[LogWriter]:
     """`open_log` for a program that embeds Doorstep. If the program has configured logging, its configuration stays in
     effect. Everything is restored at the end.
 
     With JSON, an error that leaves this block is also logged, because the program or Python prints it only as text.
     """
-    routing, log = Routing.current(), open_log(level, log_format, secrets=secrets)
+    routing, log = Routing.current(), open_log(level, log_format, secrets=secrets, lines=lines)
     try:
         if routing.handlers:
             routing.restore_logging()

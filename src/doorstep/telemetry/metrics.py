@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from doorstep.clock import Instant
+from doorstep.clock import SECOND, Instant
 from doorstep.model.endpoint import CircuitState, Endpoint
 from doorstep.model.event import EventStatus
 from doorstep.model.record import Record
-from doorstep.model.rollup import TTD_SECONDS, Figures
+from doorstep.model.rollup import RESPONSE_SECONDS, TTD_SECONDS, Figures
 
 RETRY_BOUNDS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 
@@ -70,6 +70,11 @@ class Distribution(Record, frozen=True):
     bounds: Sequence[float]
     counts: Sequence[int]
     total: float
+    labels: Mapping[str, str] = {}
+
+
+Reading = Sequence[Value] | Sequence[Distribution]
+"""The current values of a metric: distributions if it is a histogram, numbers otherwise."""
 
 
 class Measure(NamedTuple):
@@ -79,7 +84,7 @@ class Measure(NamedTuple):
     name: str
     kind: Kind
     about: str
-    read: Callable[[Snapshot], Sequence[Value] | Distribution]
+    read: Callable[[Snapshot], Reading]
     labels: tuple[str, ...] = ()
     unit: str = ""
 
@@ -120,14 +125,14 @@ def _circuits(snapshot: Snapshot) -> list[Value]:
     return [Value(count, {"state": state}) for state, count in snapshot.circuits.items()]
 
 
-def _time_to_delivery(snapshot: Snapshot) -> Distribution:
-    return Distribution(TTD_SECONDS, snapshot.totals.ttd, snapshot.totals.ttd_ms / 1_000)
+def _time_to_delivery(snapshot: Snapshot) -> list[Distribution]:
+    return [Distribution(TTD_SECONDS, snapshot.totals.ttd, snapshot.totals.ttd_ms / 1_000)]
 
 
-def _retries(snapshot: Snapshot) -> Distribution:
+def _retries(snapshot: Snapshot) -> list[Distribution]:
     """The distribution of retries. In the sum, a delivery with more than seven retries counts as one with seven."""
     counts = snapshot.totals.retries
-    return Distribution(RETRY_BOUNDS, counts, float(sum(number * count for number, count in enumerate(counts))))
+    return [Distribution(RETRY_BOUNDS, counts, float(sum(number * count for number, count in enumerate(counts))))]
 
 
 def _endpoint_labels(one: EndpointFigures) -> dict[str, str]:
@@ -136,6 +141,15 @@ def _endpoint_labels(one: EndpointFigures) -> dict[str, str]:
 
 def _endpoint_attempts(snapshot: Snapshot) -> list[Value]:
     return [value for one in snapshot.endpoints for value in _attempts(one.figures, **_endpoint_labels(one))]
+
+
+def _response_times(snapshot: Snapshot) -> list[Distribution]:
+    return [
+        Distribution(
+            RESPONSE_SECONDS, one.figures.response, one.figures.response_us / SECOND, labels=_endpoint_labels(one)
+        )
+        for one in snapshot.endpoints
+    ]
 
 
 _ENDPOINT = ("endpoint", "endpoint_id")
@@ -225,6 +239,15 @@ MEASURES: tuple[Measure, ...] = (
         (*_ENDPOINT, "outcome"),
         "{attempt}",
     ),
+    Measure(
+        "doorstep_endpoint_response_seconds",
+        Kind.HISTOGRAM,
+        "Duration of the attempts that reached the receiver, by endpoint, for the busiest endpoints"
+        " (`DOORSTEP_METRICS_ENDPOINTS`); 16 time series per endpoint",
+        _response_times,
+        _ENDPOINT,
+        "s",
+    ),
     _endpoint_figure(
         "doorstep_endpoint_deliveries_dead_total",
         lambda one: one.figures.dead,
@@ -249,7 +272,7 @@ MEASURES: tuple[Measure, ...] = (
 )
 
 
-def readings(snapshot: Snapshot | None) -> Iterator[tuple[Measure, Sequence[Value] | Distribution]]:
+def readings(snapshot: Snapshot | None) -> Iterator[tuple[Measure, Reading]]:
     """Every metric with its value. There are none until the first snapshot has been read."""
     if snapshot is not None:
         yield from ((measure, measure.read(snapshot)) for measure in MEASURES)

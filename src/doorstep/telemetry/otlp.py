@@ -20,7 +20,7 @@ from uuid import UUID
 from doorstep import __version__
 from doorstep.clock import Instant
 from doorstep.errors import ConfigError
-from doorstep.telemetry.metrics import Distribution, Kind, Measure, Snapshot, Value, readings
+from doorstep.telemetry.metrics import Distribution, Kind, Measure, Reading, Snapshot, readings
 from doorstep.telemetry.tracing import Sampler, always, at_most, never, parent_based, ratio
 
 _pack_times = Struct("<BQBQ").pack
@@ -214,7 +214,7 @@ class _Variables:
         return named and self.text("OTEL_SDK_DISABLED").lower() != "true"
 
     def of_otlp(self, name: str) -> str:
-        """The value of the variable for traces or, if that is not set, of the general variable."""
+        """The value of the traces-specific variable or, if that is not set, of the general one."""
         return self.text(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or self.text(f"OTEL_EXPORTER_OTLP_{name}")
 
     def number(self, name: str, default: float, rule: _Rule) -> float:
@@ -349,24 +349,36 @@ def _named(resource: Any) -> Any:
     return Resource({name: value for name, value in attributes if not str(value).startswith("unknown_service")})
 
 
-def _data(measure: Measure, read: Sequence[Value] | Distribution, at: Instant) -> Any:
+def _data(measure: Measure, read: Reading, at: Instant) -> Any:
     from opentelemetry.sdk.metrics import export as sdk
 
     now, cumulative = at * _NANOSECONDS, sdk.AggregationTemporality.CUMULATIVE
-    if isinstance(read, Distribution):
-        point = sdk.HistogramDataPoint(
-            attributes={},
-            start_time_unix_nano=0,
-            time_unix_nano=now,
-            count=sum(read.counts),
-            sum=read.total,
-            bucket_counts=list(read.counts),
-            explicit_bounds=[float(bound) for bound in read.bounds],
-            min=None,  # type: ignore[arg-type]  # optional in the protocol, and unknown from the buckets
-            max=None,  # type: ignore[arg-type]
-        )
-        return sdk.Histogram([point], cumulative)
-    points = [sdk.NumberDataPoint(dict(one.labels), 0, now, one.number) for one in read]
-    if measure.kind is Kind.COUNTER:
-        return sdk.Sum(points, cumulative, is_monotonic=True)
-    return sdk.Gauge(points)
+    points: list[Any] = [
+        _histogram_point(one, now)
+        if isinstance(one, Distribution)
+        else sdk.NumberDataPoint(dict(one.labels), 0, now, one.number)
+        for one in read
+    ]
+    match measure.kind:
+        case Kind.HISTOGRAM:
+            return sdk.Histogram(points, cumulative)
+        case Kind.COUNTER:
+            return sdk.Sum(points, cumulative, is_monotonic=True)
+        case Kind.GAUGE:
+            return sdk.Gauge(points)
+
+
+def _histogram_point(read: Distribution, now: int) -> Any:
+    from opentelemetry.sdk.metrics import export as sdk
+
+    return sdk.HistogramDataPoint(
+        attributes=dict(read.labels),
+        start_time_unix_nano=0,
+        time_unix_nano=now,
+        count=sum(read.counts),
+        sum=read.total,
+        bucket_counts=list(read.counts),
+        explicit_bounds=[float(bound) for bound in read.bounds],
+        min=None,  # type: ignore[arg-type]  # optional in the protocol, and unknown from the buckets
+        max=None,  # type: ignore[arg-type]
+    )

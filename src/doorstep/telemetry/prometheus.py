@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -15,18 +16,17 @@ from prometheus_client.registry import Collector
 
 from doorstep.clock import SECOND, Instant
 from doorstep.telemetry.logs import LogWriter
-from doorstep.telemetry.metrics import Distribution, Kind, Load, Measure, Snapshot, Value, readings
+from doorstep.telemetry.metrics import Distribution, Kind, Load, Measure, Reading, Snapshot, Value, readings
+from doorstep.telemetry.timings import SECONDS, Timing, Timings
 
 CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
 
 
-def text(snapshot: Snapshot | None, load: Load, now: Instant) -> bytes:
+def text(snapshot: Snapshot | None, load: Load, now: Instant, timings: Timings | None = None) -> bytes:
     """The body of /metrics."""
-    stored = (
-        _histogram(measure, read) if isinstance(read, Distribution) else _numbers(measure, read)
-        for measure, read in readings(snapshot)
-    )
-    return prometheus.generate_latest(_Fixed([*stored, *_of_process(snapshot, load, now)]))
+    stored = (_metric(measure, read) for measure, read in readings(snapshot))
+    timed = (_metric(measure, measure.read(timings or Timings())) for measure in TIMED)
+    return prometheus.generate_latest(_Fixed([*stored, *_of_process(snapshot, load, now), *timed]))
 
 
 class _Fixed(Collector):
@@ -39,18 +39,24 @@ class _Fixed(Collector):
         return iter(self._metrics)
 
 
-def _numbers(measure: Measure, values: Iterable[Value]) -> Metric:
-    family = CounterMetricFamily if measure.kind is Kind.COUNTER else GaugeMetricFamily
-    metric: Metric = family(measure.name.removesuffix("_total"), measure.about, labels=measure.labels)
-    for value in values:
-        metric.add_metric([value.labels[name] for name in measure.labels], value.number)  # type: ignore[attr-defined]
-    return metric
+_FAMILIES = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
 
 
-def _histogram(measure: Measure, read: Distribution) -> Metric:
+def _metric(measure: Measure | Timed, read: Reading) -> Metric:
+    metric: Any = _FAMILIES[measure.kind](measure.name.removesuffix("_total"), measure.about, labels=measure.labels)
+    for one in read:
+        labels = [one.labels[name] for name in measure.labels]
+        metric.add_metric(labels, *(_buckets(one) if isinstance(one, Distribution) else (one.number,)))
+    return cast(Metric, metric)
+
+
+def _buckets(read: Distribution) -> tuple[list[tuple[str, int]], float]:
     bounds = [*(str(float(bound)) for bound in read.bounds), "+Inf"]
-    buckets = list(zip(bounds, accumulate(read.counts), strict=True))
-    return HistogramMetricFamily(measure.name, measure.about, buckets=buckets, sum_value=read.total)
+    return list(zip(bounds, accumulate(read.counts), strict=True)), read.total
 
 
 # -- this process ------------------------------------------------------------------------------------------
@@ -68,6 +74,44 @@ PROCESS: Mapping[str, tuple[Kind, str]] = {
 }
 
 
+class Timed(NamedTuple):
+    """A histogram of durations in this process."""
+
+    name: str
+    kind: Kind
+    about: str
+    read: Callable[[Timings], Sequence[Distribution]]
+    labels: tuple[str, ...] = ()
+
+
+def _requests(timings: Timings) -> list[Distribution]:
+    return [
+        _distribution(timing, {"method": kind.method, "route": kind.route, "status": str(kind.status)})
+        for kind, timing in sorted(timings.requests.items())
+    ]
+
+
+def _distribution(timing: Timing, labels: Mapping[str, str]) -> Distribution:
+    return Distribution(SECONDS, tuple(timing.counts), timing.total, labels)
+
+
+TIMED: tuple[Timed, ...] = (
+    Timed(
+        "doorstep_http_request_seconds",
+        Kind.HISTOGRAM,
+        "Requests that this process answered, and how long they took; `route` is empty if no route was reached",
+        _requests,
+        ("method", "route", "status"),
+    ),
+    Timed(
+        "doorstep_retry_scheduled_seconds",
+        Kind.HISTOGRAM,
+        "Time from the failure of an attempt in this process until its retry was stored",
+        lambda timings: [_distribution(timings.retry_scheduled, {})],
+    ),
+)
+
+
 def _of_process(snapshot: Snapshot | None, load: Load, now: Instant) -> Iterator[Metric]:
     numbers = (
         time.process_time(),
@@ -78,7 +122,7 @@ def _of_process(snapshot: Snapshot | None, load: Load, now: Instant) -> Iterator
         math.inf if snapshot is None else (now - snapshot.taken_at) / SECOND,
     )
     for (name, (kind, about)), number in zip(PROCESS.items(), numbers, strict=True):
-        yield _numbers(Measure(name, kind, about, lambda _: ()), [Value(number)])
+        yield _metric(Measure(name, kind, about, lambda _: ()), [Value(number)])
 
 
 def _resident_bytes() -> float:

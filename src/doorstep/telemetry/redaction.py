@@ -12,6 +12,7 @@ import asyncio
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FrameType
 from urllib.parse import parse_qsl, quote, unquote
 
 import msgspec
@@ -42,8 +43,14 @@ _PLAIN = (
 )
 """Errors that describe a program or a machine, not the values that it processed."""
 
+_CALLERS = ("doorstep.transports.", "doorstep.pipelines.stage_handler", "doorstep.payloads")
+"""The modules that call handlers."""
 _TRACEBACK = "Traceback (most recent call last):\n"
 """The line that begins a traceback. People and programs search logs for it."""
+_FRAME = re.compile(r'  File ".*", line \d+, in ')
+_LITERAL = re.compile(r"\"[^\"]*\"?|'[^']*'?")
+_MARKS = re.compile(r"[ ~^]*")
+_EXCEPTION_NAME = re.compile(r"[^\W\d][\w.]*(?=:|$)")
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 _TOKENS = re.compile(r"\b(whsec_|whsk_|whpk_|dsk_)[A-Za-z0-9+/=_-]{8,}")
 _CREDENTIALS = re.compile(
@@ -93,10 +100,27 @@ def traceback_of(
 ) -> str:
     """A traceback with the chain of causes. It shows lines of source code, never the values of variables.
 
-    `words` formats each error. `inner` leaves out the first frame, in which our code calls the user's code.
+    `words` formats each error. `inner` leaves out the first frames, in which our code calls the user's code, and the
+    last ones, in which `event.json()` reads the payload.
     """
-    skipped = error.__traceback__.tb_next if inner and error.__traceback__ is not None else error.__traceback__
-    return "\n".join(_parts(error, traceback.format_tb(skipped), words, set())) + "\n"
+    frames, limit = error.__traceback__, None
+    if inner:
+        while frames is not None and _is_ours(frames.tb_frame):
+            frames = frames.tb_next
+        theirs = [number for number, (frame, _) in enumerate(traceback.walk_tb(frames), 1) if not _is_ours(frame)]
+        limit = theirs[-1] if theirs else 0
+    return "\n".join(_parts(error, traceback.format_tb(frames, limit), words, set())) + "\n"
+
+
+def is_own_report(error: BaseException) -> bool:
+    """Whether a handler of Doorstep itself raised this error, such as the handler that sends mail."""
+    outer = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_ours(frame))
+    handler = next(outer, None)
+    return handler is not None and str(handler.f_globals.get("__name__", "")).startswith("doorstep.operations.")
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_CALLERS)
 
 
 def _parts(
@@ -112,6 +136,24 @@ def _parts(
         if _is_new(one, seen):
             yield "\nin it:\n"
             yield from _parts(one, traceback.format_tb(one.__traceback__), words, seen)
+
+
+def identifiers_in(error: BaseException) -> set[str]:
+    """The names and string literals of the functions in a traceback. Its lines show them, so they need no masking in its
+    messages, such as `'Order' object has no attribute 'items'` for a payload with a field `items`."""
+    known: set[str] = set()
+    codes: set[CodeType] = set()
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and _is_new(following, seen):
+        seen.add(id(following))
+        known.add(type(following).__name__)
+        codes.update(frame.f_code for frame, _ in traceback.walk_tb(following.__traceback__))
+        following = following.__cause__ or following.__context__
+    for code in codes:
+        known.update((code.co_name, *code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars))
+        known.update(one for one in code.co_consts if isinstance(one, str))
+    return known
 
 
 def _is_new(error: BaseException, seen: set[int]) -> bool:
@@ -134,12 +176,37 @@ class Secrets:
     def hidden_in(self, value: object) -> object:
         """The value with secrets hidden in its strings. Values other than numbers, collections and None become text."""
         if isinstance(value, dict):
-            return {name: self.hidden_in(one) for name, one in value.items()}
+            return {
+                name: self.hidden_in_traceback(str(one)) if name == "traceback" else self.hidden_in(one)
+                for name, one in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self.hidden_in(one) for one in value]
         if value is None or isinstance(value, int | float):
             return value
-        text = str(value)
+        return self._hidden(str(value))
+
+    def hidden_in_traceback(self, text: str) -> str:
+        """The traceback with secrets hidden in messages and string literals. Names of files, functions and exceptions
+        stay: a password may be a word such as `doorstep`, and a traceback without names is useless."""
+        lines: list[str] = []
+        named = False
+        for line in text.split("\n"):
+            if _FRAME.match(line):
+                lines.append(line)
+            elif lines and _FRAME.match(lines[-1]):
+                lines.append(_LITERAL.sub(lambda found: self._hidden(found[0]), line))
+            elif line == _TRACEBACK.rstrip() or (not named and _MARKS.fullmatch(line)):
+                lines.append(line)
+                named = False
+            else:
+                name = None if named else _EXCEPTION_NAME.match(line)
+                kept = name[0] if name else ""
+                lines.append(kept + self._hidden(line[len(kept) :]))
+                named = True
+        return "\n".join(lines)
+
+    def _hidden(self, text: str) -> str:
         for spelling in self._spellings:
             text = text.replace(spelling, HIDDEN)
         return text

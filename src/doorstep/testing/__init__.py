@@ -7,7 +7,6 @@ Do not use this package outside of tests.
 
 from doorstep.testing.receiver import (
     Answer,
-    FakeTransport,
     Manner,
     NoNetwork,
     Personality,
@@ -29,7 +28,6 @@ __all__ = [
     "BlockingSandbox",
     "Drainer",
     "FakeClock",
-    "FakeTransport",
     "Manner",
     "NoNetwork",
     "Personality",

@@ -1,4 +1,4 @@
-"""Simulated receivers: their personalities, a receiver on a real socket, and transports without a network.
+"""Simulated receivers: their personalities, a receiver on a real socket, and a transport without a network.
 
 with Receiver() as receiver:
     receiver.behaves(scripted([500, 500, 200]))
@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from msgspec.structs import replace
 from doorstep.clock import SECOND, AnchoredClock, Clock, Instant
 from doorstep.model.attempt import Code, Failure, Reply
 from doorstep.receiver import Unverified, Webhook
-from doorstep.transports.transport import Done, Transmission
+from doorstep.transports.transport import Done, Transmission, Transport
 
 
 class Request(NamedTuple):
@@ -268,63 +267,7 @@ def _head(answer: Answer, *header_lines: str) -> bytes:
     return "\r\n".join((f"HTTP/1.1 {answer.status} Said", *header_lines, "")).encode()
 
 
-# -- transports ----------------------------------------------------------------------------------------------------
-
-
-class UnlimitedTransport:
-    """The base of the transports below, which serve every target without a limit."""
-
-    _done: Done | None = None
-
-    def open(self, done: Done) -> None:
-        """Set the function that gets the replies."""
-        self._done = done
-
-    def serves(self, target: str, org_id: UUID) -> bool:
-        """True for every target."""
-        return True
-
-    def slots(self, target: str) -> int | None:
-        """No limit."""
-        return None
-
-    async def close(self) -> None:
-        """Report nothing from now on. Unanswered attempts stay unanswered."""
-        self._done = None
-
-    def _report(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
-        if self._done is not None:
-            self._done(replies)
-
-
-class FakeTransport(UnlimitedTransport):
-    """Every attempt stays `unanswered` until `answer` or `fail` ends it. `started` lists all attempts."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.started: list[Transmission] = []
-        self.unanswered: list[Transmission] = []
-
-    def start(self, transmissions: Sequence[Transmission]) -> None:
-        """Record the attempts as unanswered."""
-        self.started.extend(transmissions)
-        self.unanswered.extend(transmissions)
-
-    def answer(self, status: int = 200, headers: bytes = b"", body: bytes = b"", count: int | None = None) -> None:
-        """Answer the oldest `count` attempts (by default all), in one batch."""
-        block = b"HTTP/1.1 %d\r\n" % status + headers
-        self._end(count, status=status, headers=block, body=body)
-
-    def fail(self, code: str, message: str = "", count: int | None = None) -> None:
-        """End the oldest `count` attempts without a response, as a refused connection or a timeout would."""
-        self._end(count, failure=Failure(code, message))
-
-    def _end(self, count: int | None, **fields: object) -> None:
-        ended = self.unanswered[:count]
-        self.unanswered = self.unanswered[len(ended) :]
-        now = self._clock.now()
-        reply = Reply(started_at=now, finished_at=now, **fields)  # type: ignore[arg-type]
-        self._report([(transmission, reply) for transmission in ended])
+# -- without a network ---------------------------------------------------------------------------------------------
 
 
 _FAILURES = {
@@ -334,18 +277,31 @@ _FAILURES = {
 }
 
 
-class NoNetwork(UnlimitedTransport, Player):
+class NoNetwork(Player, Transport):
     """A `Transport` that simulates every URL. Delays take no real time. If a delay is longer than the timeout, the
     attempt times out."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+        Player.__init__(self, clock)
         self._error: Exception | None = None
+        self._done: Done | None = None
+
+    def open(self, done: Done) -> None:
+        """Set the function that gets the replies."""
+        self._done = done
+
+    async def close(self) -> None:
+        """Report nothing from now on."""
+        self._done = None
 
     def start(self, transmissions: Sequence[Transmission]) -> None:
         """Like a real transport, reply in a later iteration of the event loop, not immediately."""
         replies = [(transmission, self._reply(transmission)) for transmission in transmissions]
         asyncio.get_running_loop().call_soon(self._report, replies)
+
+    def _report(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
+        if self._done is not None:
+            self._done(replies)
 
     def raise_error(self) -> None:
         """If personalities have raised exceptions since the last call, raise the first of them."""

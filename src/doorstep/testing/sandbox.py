@@ -170,22 +170,23 @@ class sandbox:
         self._doorstep = doorstep
         self._clock = clock or FakeClock()
         self._network = network
+        self._box: _Box
 
     async def __aenter__(self) -> Sandbox:
-        self._box = Sandbox(self._doorstep, self._clock, network=self._network)
-        await self._box.open()
-        return self._box
+        self._box = box = Sandbox(self._doorstep, self._clock, network=self._network)
+        await box._open()
+        return box
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._box.close()
+        await self._box._close()
 
     def __enter__(self) -> BlockingSandbox:
-        self._blocking_box = BlockingSandbox(self._doorstep, self._clock, network=self._network)
-        self._blocking_box.open()
-        return self._blocking_box
+        self._box = box = BlockingSandbox(self._doorstep, self._clock, network=self._network)
+        box._thread.run(box._open)
+        return box
 
     def __exit__(self, *exc: object) -> None:
-        self._blocking_box.close()
+        self._box._thread.run(self._box._close)
 
 
 class _Box(Inspection):
@@ -255,14 +256,6 @@ class _Box(Inspection):
 class Sandbox(_Box):
     """A sandbox for tests with an event loop."""
 
-    async def open(self) -> None:
-        """Called by `async with`."""
-        await self._open()
-
-    async def close(self) -> None:
-        """Called by `async with`."""
-        await self._close()
-
     async def drain(self, until: float = 0) -> None:
         """Do everything that is due, and everything that follows from it.
 
@@ -273,14 +266,6 @@ class Sandbox(_Box):
 
 class BlockingSandbox(_Box):
     """A sandbox for tests without an event loop. It runs in a thread."""
-
-    def open(self) -> None:
-        """Called by `with`."""
-        self._thread.run(self._open)
-
-    def close(self) -> None:
-        """Called by `with`."""
-        self._thread.run(self._close)
 
     def drain(self, until: float = 0) -> None:
         """Do everything that is due, and everything that follows from it.

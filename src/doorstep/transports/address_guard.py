@@ -64,7 +64,7 @@ class AddressGuard:
             return None
         if reason := _special(ip):
             return reason
-        return "plain http is not allowed" if plain and not self._allow_http else None
+        return _PLAIN if plain and not self._allow_http else None
 
     def check_url(self, url: str) -> ParsedUrl:
         """Parse the URL of an endpoint. Raises InvalidInput if the URL is not allowed.
@@ -80,6 +80,23 @@ class AddressGuard:
             raise InvalidInput("url", f"must begin with https://; {_HOW_TO_ALLOW_HTTP}")
         return parsed
 
+    def check_plain_host(self, url: str) -> None:
+        """Like `check_url`, and also resolve the host of a plain http URL. Raises InvalidInput if a connection would be
+        blocked for each of its addresses. Blocks the thread during the look-up."""
+        parsed = self.check_url(url)
+        if not parsed.plain or parsed.address is not None:
+            return
+        try:
+            found = socket.getaddrinfo(parsed.host, parsed.port, type=socket.SOCK_STREAM)
+        except OSError:  # there may be an address later
+            return
+        addresses = [str(address[0]) for *_, address in found]
+        reasons = {address: self.judge(address, parsed.port, plain=True) for address in addresses}
+        if all(reasons.values()):
+            address, reason = next(iter(reasons.items()))
+            how = _HOW_TO_ALLOW_HTTP if reason == _PLAIN else _HOW_TO_ALLOW
+            raise InvalidInput("url", f"must not point to {parsed.host}, which is now {address}: {reason}; {how}")
+
     def _may_be_plain(self, parsed: ParsedUrl) -> bool:
         """Whether a plain http URL may be allowed. A host name may resolve into an allowed range; that is checked when
         the connection is opened."""
@@ -94,7 +111,10 @@ class AddressGuard:
 
 
 _HOW_TO_ALLOW = "the operator can allow a range with DOORSTEP_ALLOW_ADDRESSES"
-_HOW_TO_ALLOW_HTTP = "the operator can allow plain http with DOORSTEP_ALLOW_HTTP=true"
+_HOW_TO_ALLOW_HTTP = (
+    "the operator can allow plain http with DOORSTEP_ALLOW_HTTP=true, or for a range with DOORSTEP_ALLOW_ADDRESSES"
+)
+_PLAIN = "plain http is not allowed"
 
 _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
     (ip_network(network), reason)

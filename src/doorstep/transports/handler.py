@@ -8,15 +8,16 @@ abandoned, and a later result is ignored. A process is killed.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import msgspec
 
 from doorstep.clock import SECOND, Clock, Instant
 from doorstep.model.attempt import Code, Failure, Reply
+from doorstep.transports.handler_arguments import called, is_async
 from doorstep.transports.handler_replies import Ending, Handler, Received, awaited, ending_of, received
 from doorstep.transports.isolation import Isolation
 from doorstep.transports.isolation.pool import Job, ProcessPool
@@ -118,8 +119,8 @@ class HandlerTransport(Transport):
         if call.transmission.target in self._isolated:
             return self._begin_in_process(call)
         self._limit(call, call.transmission.timeout_seconds, self._time_out)
-        begin = self._begin_task if _is_async(function) else self._begin_in_thread
-        begin(call, function)
+        begin = self._begin_task if is_async(function) else self._begin_in_thread
+        begin(call, partial(called, function))
 
     def _limit(self, call: _Call, seconds: float, over: Callable[[_Call], None]) -> None:
         if call.timer is not None:
@@ -135,7 +136,7 @@ class HandlerTransport(Transport):
         result = ending_of(function, given)
         self._end(call, result if isinstance(result, Ending) else await awaited(result, given))
 
-    def _begin_in_thread(self, call: _Call, function: Handler) -> None:
+    def _begin_in_thread(self, call: _Call, function: Callable[[Received], object]) -> None:
         """Run a plain handler in a thread. Encoding its result or describing its exception may take long, so that is
         done in the same thread."""
 
@@ -251,7 +252,3 @@ class _Call:
         self.ended = True
         if self.timer is not None:
             self.timer.cancel()
-
-
-def _is_async(function: Handler) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -7,20 +7,23 @@ import inspect
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar, overload
 from uuid import UUID
 
 import msgspec
 
-from doorstep.clock import Instant
-from doorstep.errors import HandlerFailure, Permanent, Transient, seconds_from
+from doorstep.clock import to_datetime
+from doorstep.errors import HandlerFailure, Transient, seconds_from
 from doorstep.model.attempt import Category, Code, Failure
 from doorstep.model.claim import Claim
 from doorstep.model.record import Record
-from doorstep.telemetry.redaction import scrubbed, traceback_of
+from doorstep.payloads import decoded, json_of
+from doorstep.telemetry.redaction import identifiers_in, is_own_report, scrubbed, traceback_of
 from doorstep.telemetry.tracing import within
+from doorstep.transports.call_errors import judged
 from doorstep.transports.transport import BODY_BYTES_MAX
 
 _DETAIL_CHARS_MAX = 8_000
@@ -78,7 +81,7 @@ def body_of(result: object) -> bytes:
             result = result.encode("utf-8", "replace")
         if isinstance(result, bytes | bytearray):
             return bytes(result[:BODY_BYTES_MAX])
-        return msgspec.json.encode(result)[:BODY_BYTES_MAX]
+        return json_of(result)[:BODY_BYTES_MAX]
     except Exception:  # noqa: BLE001  encoding the application's object may raise anything
         return b""
 
@@ -116,12 +119,16 @@ def _described(error: BaseException, quoted: Redaction) -> Failure:
 
 def _failure_of(error: BaseException, quoted: Redaction) -> Failure:
     unsaid = f"The handler raised {type(error).__name__}."
-    detail = traceback_of(error, lambda one: _words(one, quoted), inner=True)[-_DETAIL_CHARS_MAX:]
+    known = identifiers_in(error)
+    detail = traceback_of(error, lambda one: _words(one, quoted, known), inner=True)[-_DETAIL_CHARS_MAX:]
     if not isinstance(error, HandlerFailure):
-        return Failure(Code.HANDLER_ERROR, unsaid, Category.TRANSIENT, detail=detail)
+        code, sentence = judged(error) or (Code.HANDLER_ERROR, unsaid)
+        return Failure(code, sentence, Category.TRANSIENT, detail=detail)
     category = Category.TRANSIENT if isinstance(error, Transient) else Category.PERMANENT
     code = scrubbed(quoted.masked(str(error.code), _CODE_CHARS_MAX))
     message = scrubbed(quoted.masked(str(error.message), _MESSAGE_CHARS_MAX))
+    if is_own_report(error):
+        detail = ""  # a traceback in the log would look like a bug in Doorstep
     if not message and code == Code.HANDLER_ERROR:
         message = unsaid
     return Failure(code, message, category, seconds_from(error.retry_after), detail)
@@ -149,7 +156,7 @@ def _as_payload(data: object) -> bytes:
         return repr(data).encode("utf-8", "replace")
 
 
-def _words(error: BaseException, quoted: Redaction) -> str:
+def _words(error: BaseException, quoted: Redaction, known: Collection[str]) -> str:
     """The last lines of a traceback, with the exception's type, message and notes. Python's own function is not used,
     because for each exception of a chain it visits the whole chain again."""
     kind = type(error)
@@ -159,8 +166,10 @@ def _words(error: BaseException, quoted: Redaction) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001  the application's class may raise anything
         text = "its message cannot be read"
-    said = "\n".join([f"{name}: {text}" if text else name, *map(str, _own(error, "__notes__"))])
-    return scrubbed(quoted.masked(said, _WORDS_CHARS_MAX))
+    notes = "".join(f"\n{note}" for note in _own(error, "__notes__"))
+    said = quoted.masked((f": {text}" if text else "") + notes, _WORDS_CHARS_MAX, known)
+    shown = scrubbed(name + said)  # with the name: what follows `InvalidPassword: ` may be a password
+    return shown if shown.startswith(name) else name + scrubbed(said)
 
 
 def _own(error: BaseException, name: str) -> Sequence[Any]:
@@ -184,7 +193,7 @@ class Received(Record, frozen=True, kw_only=True):
     attempt: int
     retry_attempts: int
     correlation_id: str
-    accepted_at: Instant
+    accepted_at: datetime
     endpoint_id: UUID = UUID(int=0)
     org_id: UUID = UUID(int=0)
     retries_max: int = 0
@@ -199,14 +208,13 @@ class Received(Record, frozen=True, kw_only=True):
     @overload
     def json(self, type: type[T]) -> T: ...
     def json(self, type: Any = Any) -> Any:
-        """The payload, decoded from JSON. If a dataclass or msgspec type is given, the result is an instance of it.
+        """The payload, decoded from JSON. If a pydantic model, dataclass, TypedDict or msgspec struct is given, the
+        result is an instance of it.
 
         A payload that does not match the type raises `Permanent("INVALID_FORMAT", …)`, because a retry would not help.
+        A type that nothing can be decoded into raises TypeError.
         """
-        try:
-            return msgspec.json.decode(self.payload, type=type)
-        except msgspec.ValidationError as error:
-            raise Permanent(Code.INVALID_FORMAT, _mismatch(type, str(error))) from None
+        return decoded(self.payload, type)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -215,9 +223,9 @@ class Received(Record, frozen=True, kw_only=True):
         return decoded
 
 
-Handler = Callable[[Received], object] | Callable[[Received], Awaitable[object]]
-"""A plain or async function with one argument. It returns on success, and raises `Transient` or `Permanent` on
-failure."""
+Handler = Callable[..., object]
+"""A plain or async function of the event, of its payload as an annotated parameter, or of both; see
+handler_arguments.py. It returns on success, and raises `Transient` or `Permanent` on failure."""
 
 
 def received(claim: Claim, headers: Sequence[str] = ()) -> Received:
@@ -231,7 +239,7 @@ def received(claim: Claim, headers: Sequence[str] = ()) -> Received:
         attempt=claim.attempt,
         retry_attempts=claim.retry_attempts,
         correlation_id=claim.correlation_id,
-        accepted_at=claim.accepted_at,
+        accepted_at=to_datetime(claim.accepted_at),
         endpoint_id=claim.endpoint_id,
         org_id=claim.org_id,
         retries_max=claim.retries_max,
@@ -239,16 +247,6 @@ def received(claim: Claim, headers: Sequence[str] = ()) -> Received:
         traceparent=said.get("traceparent"),
         tracestate=said.get("tracestate"),
     )
-
-
-_QUOTED = re.compile(r"(Invalid [a-z ]*value) (?:.*(?= - at `)|.*)", re.DOTALL)
-"""Matches the part of a msgspec error message that quotes a value, because payload values must not appear in
-reasons."""
-
-
-def _mismatch(type: Any, complaint: str) -> str:
-    name = getattr(type, "__name__", str(type))
-    return f"The payload is no {name}: " + _QUOTED.sub(r"\1", complaint)
 
 
 MASK = "[payload]"
@@ -262,12 +260,13 @@ class Redaction:
     def __init__(self, *payloads: bytes) -> None:
         self._payloads = payloads
 
-    def masked(self, text: str, chars_max: int) -> str:
-        """The start of a text, in which all payload values of four or more characters are masked."""
+    def masked(self, text: str, chars_max: int, known: Collection[str] = ()) -> str:
+        """The start of a text, in which all payload values of four or more characters are masked, except the `known`
+        ones, which the traceback shows anyway."""
         for whole in self._wholes:
             text = text.replace(whole, MASK)
         begun = text[:chars_max]
-        spans = list(self._spans(begun))
+        spans = [one for one in self._spans(begun) if begun[slice(*one)].strip("'\"\\") not in known]
         if len(begun) < len(text) and (at := self._cut_off(begun)) is not None:
             spans.append((at, len(begun)))
         return _without(begun, sorted(spans))

@@ -244,7 +244,8 @@ _SYSTEM_CA_FILES = (
 
 
 def _without_values(error: Exception) -> str:
-    """The text of the error, or only its type if the text may quote a header or URL, which may contain credentials."""
+    """The text of the error, or only its type if the text could quote a header or URL (these may contain
+    credentials)."""
     return str(error) if isinstance(error, pycurl.error | InvalidInput) else type(error).__name__
 
 

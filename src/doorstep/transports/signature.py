@@ -22,6 +22,8 @@ from doorstep.errors import InvalidInput
 SHARED_PREFIX, PRIVATE_PREFIX, PUBLIC_PREFIX = "whsec_", "whsk_", "whpk_"
 _SHARED_BYTES_MIN, _SHARED_BYTES_MAX = 24, 64
 _ED25519_BYTES = 32
+_DISTINCT_BYTES_MIN = 8
+"""Fewer different bytes in a secret are a placeholder. Among 24 random bytes, there are about 23 different ones."""
 TOLERANCE_SECONDS = 300
 
 _Sign = Callable[[bytes], str]
@@ -59,6 +61,17 @@ def new_private_key() -> str:
 def public_key_of(private_key: str) -> str:
     """The public key with which receivers verify signatures made with this private key."""
     return PUBLIC_PREFIX + base64.b64encode(_private_key(private_key).public_key().public_bytes_raw()).decode()
+
+
+def check_own_secret(secret: str, scheme: str) -> None:
+    """Raise InvalidInput for a secret from elsewhere that has the wrong form, or that could be guessed."""
+    if scheme == "v1a":
+        _private_key(secret)
+        decoded = _decoded(secret, PRIVATE_PREFIX, _ED25519_BYTES, 2 * _ED25519_BYTES)
+    else:
+        decoded = _decoded(secret, SHARED_PREFIX, _SHARED_BYTES_MIN, _SHARED_BYTES_MAX)
+    if len(set(decoded)) < _DISTINCT_BYTES_MIN:
+        raise InvalidInput("secret", "must be random; this one repeats a few bytes, so it could be guessed")
 
 
 def _sign_with(secret: str) -> _Sign:
@@ -119,7 +132,7 @@ def _private_key(secret: str) -> Ed25519PrivateKey:
 def _decoded(secret: str, prefix: str, bytes_min: int, bytes_max: int) -> bytes:
     """The bytes of a secret. Error messages never contain the secret."""
     if not secret.startswith(prefix):
-        known = f"{SHARED_PREFIX} (v1) or {PRIVATE_PREFIX} (v1a)"
+        known = f"{SHARED_PREFIX} (v1) or {PRIVATE_PREFIX} (v1a, with signing set to v1a)"
         raise InvalidInput("secret", f"must begin with {known if prefix == SHARED_PREFIX else prefix}")
     try:
         decoded = base64.b64decode(secret.removeprefix(prefix), validate=True)

@@ -99,7 +99,7 @@ class DaemonThreads:
                 self._grow()
 
     def close(self) -> None:
-        """End the threads. Idle threads end immediately, and working threads end when their function returns."""
+        """End the threads. Idle threads exit immediately; busy threads exit when their function returns."""
         with self._lock:
             self._closed = True
             self._parked.clear()

@@ -17,11 +17,15 @@ ROUTES: Mapping[str, frozenset[str]] = {
     "ordered": frozenset({"flaky"}),
     "backlog": frozenset({"recovering"}),
     "letter": frozenset({"mending"}),
+    "blink": frozenset({"blinking"}),
 }
 """The receivers of each event type. The endpoints are created from this table, and the checker expects it."""
 
-WILLING = frozenset({"ok", "flaky", "slow", "endless", "recovering"})
+WILLING = frozenset({"ok", "flaky", "slow", "endless", "recovering", "blinking"})
 """Receivers that eventually accept every request: none of their deliveries may end as a dead letter."""
+
+BROUGHT_FORWARD = frozenset({"blinking"})
+"""Receivers whose policy has retry_on_recovery: once they are back, their retries do not wait until they are due."""
 
 
 class Sent(NamedTuple):
@@ -124,7 +128,7 @@ class Evidence:
 def read_ledger(path: Path) -> Ledger:
     ledger = Ledger()
     requests: dict[int, list[Sent]] = {}
-    for line in _lines(path):
+    for line in read_lines(path):
         match line["line"]:
             case "tried":
                 requests[line["request"]] = [Sent(*event) for event in line["events"]]
@@ -140,11 +144,11 @@ def read_ledger(path: Path) -> Ledger:
 
 
 def read_arrivals(*paths: Path) -> list[Arrival]:
-    arrivals = [Arrival(*line) for path in paths for line in _lines(path)]
+    arrivals = [Arrival(*line) for path in paths for line in read_lines(path)]
     return sorted(arrivals, key=lambda arrival: arrival.at)
 
 
-def _lines(path: Path) -> Iterator[Any]:
+def read_lines(path: Path) -> Iterator[Any]:
     """The lines of a log. A process that was killed may have left half a line, which is skipped."""
     if not path.exists():
         return

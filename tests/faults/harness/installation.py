@@ -41,8 +41,10 @@ ENDPOINTS: Mapping[str, Mapping[str, Any]] = {
     "reset": {"policy": _SHORT, "circuit": _NO_CIRCUIT},
     "mending": {"policy": _PATIENT, "circuit": _NO_CIRCUIT},
     "recovering": {"policy": _PATIENT, "circuit": {"failures_max": 5, "open_seconds": 1.0}},
+    "blinking": {},
 }
-"""The settings of each receiver's endpoint. Endpoints that must succeed have enough retries for every kill."""
+"""The settings of each receiver's endpoint. Endpoints that must succeed have enough retries for every kill; `blinking` has
+the default policy and circuit."""
 
 
 class Reply(NamedTuple):

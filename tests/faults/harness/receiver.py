@@ -19,9 +19,12 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 _SLOW_SECONDS = 0.3
+_BUSY_SECONDS = 0.02
 _ERROR_SHARE = 0.3
 MENDED = "mended"
 """A file in the installation's folder. It exists once the receiver's fault has been repaired."""
+DOWN = "down"
+"""A file in the installation's folder. It exists while the receiver is down."""
 
 
 class Request(NamedTuple):
@@ -36,6 +39,11 @@ async def _answer(writer: asyncio.StreamWriter, status: int) -> None:
 
 async def _slow(writer: asyncio.StreamWriter, status: int) -> None:
     await asyncio.sleep(_SLOW_SECONDS)
+    await _answer(writer, status)
+
+
+async def _busy(writer: asyncio.StreamWriter, status: int) -> None:
+    await asyncio.sleep(_BUSY_SECONDS)
     await _answer(writer, status)
 
 
@@ -71,6 +79,10 @@ def _once_mended() -> int | None:
     return 200 if os.path.exists(MENDED) else 400
 
 
+def _unless_down() -> int | None:
+    return 500 if os.path.exists(DOWN) else 200
+
+
 def _never() -> int | None:
     return None
 
@@ -82,8 +94,9 @@ class Personality(NamedTuple):
 
 PERSONALITIES: dict[str, Personality] = {
     "ok": Personality(_always, _answer),
-    "recovering": Personality(_always, _answer),
+    "recovering": Personality(_always, _busy),
     "mending": Personality(_once_mended, _answer),
+    "blinking": Personality(_unless_down, _busy),
     "flaky": Personality(_sometimes, _answer),
     "slow": Personality(_always, _slow),
     "dribble": Personality(_never, _dribble),

@@ -30,9 +30,9 @@ FILL = (
     """INSERT INTO doorstep_idempotency (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at)
        SELECT 1, n::text, '', gen_random_uuid(), n, 1, n FROM generate_series(1, $1::int) n""",
 )
-_OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0], [1_000_000], [], 0)
+_OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0], [1_000_000], [], 0, [NOW])
 _CLAIM = (NOW, NOW + SECOND, "w", "claimed", 5)
-_NO_EVENTS = (*([] for _ in range(20)), NOW, 0)
+_NO_EVENTS = (*([] for _ in range(20)), NOW, 0, [], [], NOW, "w", "claimed by w")
 
 HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "accept": (accept.ACCEPT, _NO_EVENTS),
@@ -41,12 +41,14 @@ HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "read events": (accept.READ_EVENTS, ([1], [UUID(int=1)])),
     "claim": (claim.CLAIM, (*_CLAIM, *_OFFER)),
     "claim within limits": (claim.CLAIM, (*_CLAIM, *_OFFER[:4], [3], *_OFFER[5:])),
+    "claim on recovery": (claim.CLAIM_ON_RECOVERY, (*_CLAIM, *_OFFER)),
     "sweep": (claim.SWEEP, ()),
     "look": (claim.SWEEP_FROM_FLOORS, ([1], [0])),
     "expired": (claim.EXPIRED, (NOW, 100)),
-    "settle": (settle.SETTLE, (NOW, *([] for _ in range(22)))),
+    "settle": (settle.SETTLE, (NOW, *([] for _ in range(24)))),
+    "settle one": (settle.SETTLE_ONE, (NOW, *([] for _ in range(24)), 1, NOW, 0, 1, 1, [0] * len(FIGURES))),
     "settle events": (settle.SETTLE_EVENTS, (NOW, [1], [1], [0])),
-    "release": (settle.RELEASE, (NOW, [1], [1], ["n"])),
+    "release": (settle.RELEASE, (NOW, [1], [1], ["n"], [NOW])),
     "tick": (counters.ADD, (NOW, 0, [1], [1], *([1] for _ in FIGURES))),
 }
 
@@ -86,7 +88,7 @@ async def test_claiming_and_sweeping_touch_as_many_pages_after_50000_finished_de
     postgres_store: PostgresStore,
 ) -> None:
     endpoint_id = await _with_waiting(postgres_store)
-    offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0], [1_000_000], [], 0)
+    offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0], [1_000_000], [], 0, [NOW])
     async with postgres_store._hot.connection() as connection:
         before = [
             await buffers(connection, claim.SWEEP),

@@ -92,15 +92,15 @@ _CLAIM = (NOW, NOW + SECOND, "w", "claimed", BATCH, [2], [UUID(int=1)], [UUID(in
 _SETTLE = settle._settle_arrays([Settlement.delivered(a_claim(key=key), success(NOW)) for key in _KEYS])
 
 HOT: dict[str, tuple[str, tuple[object, ...], int]] = {
-    "claim": (claim.CLAIM, (*_CLAIM, [None], [0], [1_000_000], [], 0), 2 * BATCH),
-    "claim within limits": (claim.CLAIM, (*_CLAIM, [5], [0], [1_000_000], [], 0), BATCH + 5),
-    "claim of nothing": (claim.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], [], 0), 0),
+    "claim": (claim.CLAIM, (*_CLAIM, [None], [0], [1_000_000], [], 0, [NOW]), 2 * BATCH),
+    "claim within limits": (claim.CLAIM, (*_CLAIM, [5], [0], [1_000_000], [], 0, [NOW]), BATCH + 5),
+    "claim of nothing": (claim.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], [], 0, []), 0),
     "sweep": (claim.SWEEP, (), 2),
     "look": (claim.SWEEP_FROM_FLOORS, ([1, 2], [0, 0]), 2),
     "expired": (claim.EXPIRED, (NOW, BATCH), BATCH),
     "settle": (settle.SETTLE, (NOW, *_SETTLE), BATCH),
     "settle events": (settle.SETTLE_EVENTS, (NOW, _KEYS, _TOKENS, [0] * BATCH), BATCH),
-    "release": (settle.RELEASE, (NOW, _KEYS, _TOKENS, ["w"] * BATCH), BATCH),
+    "release": (settle.RELEASE, (NOW, _KEYS, _TOKENS, ["w"] * BATCH, [NOW] * BATCH), BATCH),
     "read keys": (accept.READ_KEYS, ([1] * BATCH, [str(key) for key in _KEYS]), BATCH),
     "read events": (accept.READ_EVENTS, ([1] * BATCH, [UUID(int=key) for key in _KEYS]), BATCH),
 }

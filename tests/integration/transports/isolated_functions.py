@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 from doorstep.errors import Permanent
 from doorstep.transports.handler_replies import Received
@@ -29,6 +30,18 @@ class Shelf:
     @staticmethod
     def do(received: Received) -> object:
         return do(received)
+
+
+@dataclass
+class Order:
+    number: int
+
+
+def ship(order: Order, event: Received) -> object:
+    """Takes its payload as a type, and calls a system that does not answer if the event type says so."""
+    if event.event_type == "call":
+        raise TimeoutError
+    return {"number": order.number}
 
 
 def _report(received: Received) -> object:

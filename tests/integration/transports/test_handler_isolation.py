@@ -52,6 +52,16 @@ async def test_what_a_handler_raises_is_told_as_if_it_ran_in_the_worker_and_its_
         assert result_of(await sending.one(an_attempt("report")))["pid"] == before
 
 
+async def test_payload_types_and_unanswered_calls_are_understood_as_in_the_worker() -> None:
+    async with isolating(functions.ship) as sending:
+        assert result_of(await sending.one(an_attempt("ship", b'{"number": 7}'))) == {"number": 7}
+        refused = (await sending.one(an_attempt("ship", b'{"number": "canary"}'))).failure
+        assert refused is not None and (refused.code, refused.category) == (Code.INVALID_FORMAT, Category.PERMANENT)
+        assert refused.message == "The payload does not match Order: number: expected `int`, got `str`."
+        unanswered = (await sending.one(an_attempt("call", b'{"number": 7}'))).failure
+        assert unanswered is not None and (unanswered.code, unanswered.category) == (Code.TIMEOUT, Category.TRANSIENT)
+
+
 @pytest.mark.parametrize(
     ("deed", "code", "sentence"),
     [("rant", "CARRIER_99", "no such number"), ("mumble", "CARRIER_?", "no such file: ?")],

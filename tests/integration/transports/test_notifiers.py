@@ -11,15 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from doorstep.clock import AnchoredClock
 from doorstep.errors import Transient
 from doorstep.model.alert import OPERATIONS_ORG, Channel, ChannelKind
 from doorstep.operations import notifiers
-from doorstep.operations.notifiers import Notifiers
+from doorstep.operations.notifiers import EMAIL_HANDLER, Notifiers
 from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.handler import HandlerTransport
 from doorstep.transports.handler_replies import Received
 from doorstep.transports.mail import MailServer
 from tests.support.builders import an_org, new_id
 from tests.support.loop_receiver import Receiver, receiving
+from tests.support.ports import free_port
+from tests.support.sending import Sending, a_transmission
 from tests.support.shortcuts import put
 from tests.unit.operations.channel_scene import Desk
 
@@ -107,3 +111,18 @@ async def test_a_message_is_given_up_within_the_time_that_its_channel_has(kind: 
                 await sender.apprise(message(channel))
     assert caught.value.code == "TIMEOUT"
     assert asyncio.get_running_loop().time() - began < 1.5
+
+
+async def test_an_unreachable_mail_server_is_reported_without_a_traceback_which_would_look_like_a_bug(
+    desk: Desk,
+) -> None:
+    channel = await desk.create(kind=ChannelKind.EMAIL, target="a@shop.example")
+    server = MailServer.from_url(f"smtp://127.0.0.1:{free_port()}", "doorstep@shop.example")
+    transport = HandlerTransport(AnchoredClock(), sending_by(desk, server).handlers, threads_max=1)
+    attempt = a_transmission(EMAIL_HANDLER, b'{"subject": "s", "text": "t"}')
+    claim = attempt.claim._replace(endpoint_id=channel.channel_id, attempt=1, retry_attempts=0)
+    reply = await Sending(transport).one(attempt._replace(claim=claim))
+    await transport.close()
+    assert reply.failure is not None
+    assert (reply.failure.code, reply.failure.detail) == ("CONNECTION", "")
+    assert reply.failure.message == "The mail server cannot be reached: Connection refused."

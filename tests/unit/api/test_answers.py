@@ -8,8 +8,9 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from doorstep.api.codec import encoded, shape, time
+from doorstep.api.codec import encoded
 from doorstep.clock import LATEST, SECOND, to_datetime, to_iso
+from doorstep.operations.shapes import shape, time
 from doorstep.schemas.shape import Answer, Time
 
 instants = st.integers(0, LATEST - 1) | st.integers(0, LATEST // SECOND - 1).map(lambda whole: whole * SECOND)

@@ -8,9 +8,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from doorstep.api.problems import from_msgspec
 from doorstep.schemas.endpoints import POLICY_NAMES, EndpointIn
 from doorstep.schemas.shape import FieldProblem
+from doorstep.schemas.wording import from_msgspec
 from tests.support.matrix import each_case
 
 

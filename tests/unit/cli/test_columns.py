@@ -13,7 +13,8 @@ from doorstep.schemas.alerts import Alert, AlertRule, Channel, Silence
 from doorstep.schemas.bulk import Bulk
 from doorstep.schemas.deliveries import Attempt, CauseGroup, DeadLetter, QueuedDelivery, Transition
 from doorstep.schemas.endpoints import Endpoint
-from doorstep.schemas.events import Batch, Event, EventItem, InboxItem, Submission
+from doorstep.schemas.events import Batch, Event, EventItem, Submission
+from doorstep.schemas.inbox import InboxItem, LeasedEvent
 from doorstep.schemas.pipelines import Entity, EntityChange, Pipeline
 from doorstep.schemas.stats import EndpointHealth, EndpointSlo, Worker
 
@@ -54,6 +55,7 @@ def test_a_keyword_gives_a_column_another_title_or_a_function() -> None:
         (events._EVENTS, EventItem),
         (events._DELIVERY_HISTORY, Transition),
         (events._INBOX, InboxItem),
+        (events._LEASED, LeasedEvent),
         (events._BATCHES, Batch),
         (events._ENTITIES, Entity),
         (events._HISTORY, EntityChange),

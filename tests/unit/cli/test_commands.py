@@ -12,9 +12,18 @@ from tests.support.matrix import each_case
 
 WITHOUT_JSON = {"serve", "worker"}
 """These commands run until they are stopped and write JSON logs, so they have no `--json` option."""
-ON_THIS_MACHINE = {"serve", "worker", "migrate", "doctor", "settings", "version", "demo", "listen"} | {
-    f"outbox {verb}" for verb in ("list", "retry", "discard")
-}
+ON_THIS_MACHINE = {
+    "serve",
+    "worker",
+    "migrate",
+    "adopt-key",
+    "doctor",
+    "settings",
+    "version",
+    "demo",
+    "new",
+    "listen",
+} | {f"outbox {verb}" for verb in ("list", "retry", "discard")}
 
 
 def commands(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -41,6 +50,7 @@ def test_the_commands_that_were_promised_are_there() -> None:
         endpoints delete | endpoints test | endpoints rotate-secret | endpoints replay
         retry-queue list | retry-queue retry | retry-queue skip
         dead-letters list | dead-letters groups | dead-letters retry | dead-letters resolve | dead-letters delete
+        deliveries list | deliveries show | deliveries attempts | deliveries history | attempts list
         keys list | keys create | keys revoke | orgs list | orgs create | audit
         bulk list | bulk show | bulk pause | bulk resume | bulk cancel | bulk watch
         listen | doctor | policy explain

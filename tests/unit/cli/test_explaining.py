@@ -26,17 +26,20 @@ def shown(*arguments: str, **environment: str) -> str:
 
 
 def test_a_policy_by_its_name_with_clock_times() -> None:
-    assert explained("standard") == {
-        "policy": "standard",
+    assert explained("triggers") == {
+        "policy": "triggers",
         "delays": [60, 300, 900],
-        "jitter": 0.1,
+        "jitter": 0,
         "deadline_seconds": None,
+        "retry_on_recovery": False,
+        "manual": False,
+        "next_probe_at": None,
         "total_seconds": 1_260,
         "attempts": [
             attempt(1, 0, "12:00:00", "12:00:00", "12:00:00"),
-            attempt(2, 60, "12:00:54", "12:01:00", "12:01:06"),
-            attempt(3, 300, "12:05:24", "12:06:00", "12:06:36"),
-            attempt(4, 900, "12:18:54", "12:21:00", "12:23:06"),
+            attempt(2, 60, "12:01:00", "12:01:00", "12:01:00"),
+            attempt(3, 300, "12:06:00", "12:06:00", "12:06:00"),
+            attempt(4, 900, "12:21:00", "12:21:00", "12:21:00"),
         ],
     }
 
@@ -48,7 +51,7 @@ def attempt(number: int, delay: float, earliest: str, planned: str, latest: str)
 
 
 def test_people_read_the_same_in_a_table() -> None:
-    words = shown("standard")
+    words = shown("60s,5m,15m")
     assert "4 15 min 2026-11-15 12:21:00 2026-11-15 12:18:54 2026-11-15 12:23:06" in words
     assert "4 attempts (3 retries) over 21 min, 2 min 6 s sooner or later by the jitter of ±10%" in words
 
@@ -71,8 +74,15 @@ def test_a_deadline_cuts_the_schedule_and_doubtful_tries_are_marked() -> None:
     assert "only if the jitter" in shown("60s,300s,900s", "--deadline", "6m")
 
 
-def test_a_policy_that_never_retries_says_so() -> None:
-    assert "tried once" in shown("manual")
+def test_a_policy_that_never_retries_says_so_and_what_becomes_of_a_failure() -> None:
+    assert "tried once and never retried automatically: after a failure, it waits for an operator." in shown("manual")
+    assert "then it becomes a dead letter." in shown("5s")
+
+
+@pytest.mark.parametrize(("policy", "brought_forward"), [("standard", True), ("patient", True), ("quick", False)])
+def test_it_says_whether_a_recovery_brings_retries_forward(policy: str, brought_forward: bool) -> None:
+    assert explained(policy)["retry_on_recovery"] == brought_forward
+    assert ("brought forward when the receiver is back" in shown(policy)) == brought_forward
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def an_event(number: int, status: Any = "received") -> EventItem:
         event_type="order.paid",
         created_at=NOW,
         correlation_id="c",
+        user_id=None,
         deliveries=1,
     )
 

@@ -10,7 +10,7 @@ import msgspec
 
 from doorstep.client.call import Call, Silence
 from doorstep.client.errors import Answer
-from doorstep.client.verbs import Pause, Reply, Step, Steps
+from doorstep.client.verbs import Invoke, Pause, Reply, Step, Steps
 
 T = TypeVar("T")
 
@@ -40,6 +40,8 @@ class World:
             if step.seconds:
                 self.pauses.append(step.seconds)
             return self.now
+        if isinstance(step, Invoke):
+            return step.run()
         self.requests.append(step)
         self.now += self.seconds_a_request
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

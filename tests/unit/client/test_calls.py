@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
+from pydantic import BaseModel, Field
 
 from doorstep.client import NewEvent, Selection, UnexpectedAnswer
 from doorstep.client.call import Call, delete, get, json_of, one, paged
@@ -61,6 +63,20 @@ def test_bytes_that_are_not_one_json_value_are_refused_before_they_are_sent(bad:
         json_of(bad)
 
 
+class Order(BaseModel):
+    number: int = Field(alias="no")
+
+
+@dataclass
+class Line:
+    sku: str
+
+
+def test_a_payload_may_be_a_model_or_a_dataclass() -> None:
+    assert body(Sending.send.described(None, "order.paid", Order(no=1)))["payload"] == {"no": 1}
+    assert body(Sending.send.described(None, "order.paid", [Line("a")]))["payload"] == [{"sku": "a"}]
+
+
 def test_a_payload_that_is_null_is_sent_as_null() -> None:
     assert body(Sending.send.described(None, "order.paid", None))["payload"] is None
     assert body(DeadLetters.edit_and_retry.described(None, "id", None)) == {"payload": None}
@@ -86,7 +102,7 @@ def test_nothing_is_selected_by_leaving_something_out() -> None:
     assert Selection.of([]).body == {"delivery_ids": []}
     assert Selection.where(event_type=None).body == {"filter": {}}
     when = datetime(2026, 1, 31, tzinfo=UTC)
-    assert Selection.where(died_from=when).body == {"filter": {"died_from": "2026-01-31T00:00:00+00:00"}}
+    assert Selection.where(died_from=when).body == {"filter": {"died_from": when}}
 
 
 def test_fields_that_are_not_known_are_ignored() -> None:

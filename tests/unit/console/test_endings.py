@@ -15,20 +15,20 @@ TEMPLATES = Path(rendering.__file__).with_name("templates")
 
 def ending(rows: object, next: str | None, **query: str) -> str:
     macro = rendering._environment().get_template("parts.html").module.ending
-    request = SimpleNamespace(path="/console/audit", query=Fields(query.items()))
-    return str(macro(request, rows, next, "No actions yet."))
+    request = SimpleNamespace(path="/console/audit", query=Fields(query.items()), filtered="actor" in query)
+    return str(macro(request, rows, next, "No actions yet.", what="actions"))
 
 
 def test_a_list_that_was_not_gone_through_yet_does_not_say_that_nothing_matches() -> None:
     assert "Search on" in ending([], "7", actor="lena")
-    assert "Nothing matches this filter." not in ending([], "7", actor="lena")
+    assert "for this filter" not in ending([], "7", actor="lena")
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"actor": "lena"}, "Nothing matches this filter."),
-        ({"cursor": "7"}, "No more items."),
+        ({"actor": "lena"}, "No actions for this filter."),
+        ({"cursor": "7"}, "No more actions."),
         ({}, "No actions yet."),
     ],
 )

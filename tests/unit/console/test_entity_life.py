@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from doorstep import Gate, Stage
-from doorstep.clock import SECOND, Instant
+from doorstep.clock import SECOND, Instant, to_datetime
 from doorstep.console.pages.pipelines import life_of, status_counts, tone_of
-from doorstep.model.entity import EntityChange
 from doorstep.model.listing import Count
 from doorstep.pipelines.plan import Plan
+from doorstep.schemas.pipelines import EntityChange
 from tests.support.builders import NOW
 
 PLAN = Plan(
@@ -37,7 +37,7 @@ def at(second: float) -> Instant:
 
 
 def lived(*changes: tuple[float, str]) -> list[EntityChange]:
-    return [EntityChange(at(second), None, status, "", None) for second, status in changes]
+    return [EntityChange(to_datetime(at(second)), None, status, "", None) for second, status in changes]
 
 
 def test_what_takes_half_of_the_time_takes_half_of_the_width() -> None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from doorstep.clock import MILLISECOND, SECOND, Instant
-from doorstep.console.timeline import Edge, Wait, keys_of, outcome_of, parts, timeline
+from doorstep.console.timeline import Edge, keys_of, outcome_of, parts, timeline
 from doorstep.model.attempt import Attempt, Timings
+from doorstep.policy.waits import Wait
 from tests.support.builders import NOW
-from tests.unit.console.test_waiting import an_attempt, at
+from tests.unit.policy.test_waits import an_attempt, at
 
 
 def lasting(second: float, milliseconds: int, **changes: Any) -> Attempt:

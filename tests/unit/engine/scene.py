@@ -14,10 +14,11 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint, RetryPolicy
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Fact, Telemetry
-from doorstep.testing import FakeClock, FakeTransport
+from doorstep.testing import FakeClock
 from tests.reference import ReferenceStore
 from tests.support.builders import a_submission, an_endpoint, an_org
 from tests.support.shortcuts import call_name, put, routing_version
+from tests.support.transports import FakeTransport
 
 PLAIN = Tuning(slots=8, connections_per_endpoint=4, policy=RetryPolicy((60, 300), jitter=0), settle_linger_seconds=0)
 

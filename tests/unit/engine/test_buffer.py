@@ -51,6 +51,16 @@ def test_a_claim_that_comes_without_a_quota_gets_one_slot_of_its_own() -> None:
     assert buffer.start() == held[:1]
 
 
+def test_claims_made_for_free_slots_give_no_slots_to_claims_that_already_wait() -> None:
+    buffer = ClaimBuffer()
+    buffer[ENDPOINT].slots = 2
+    buffer.add(claims(10))
+    assert len(buffer.start()) == 2
+    buffer.admit(claims(1))
+    assert len(buffer.start()) == 1
+    assert (buffer[ENDPOINT].slots, buffer.waiting) == (3, 8)
+
+
 def test_a_cancelled_claim_frees_its_slot_and_is_no_sign_of_speed() -> None:
     buffer = ClaimBuffer()
     buffer.add(claims(1))

@@ -9,12 +9,12 @@ from doorstep.clock import DAY, SECOND
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, Endpoint, EndpointState
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled
-from doorstep.testing import FakeTransport
 from tests.support.builders import new_id
 from tests.support.shortcuts import count_states, put
+from tests.support.transports import FakeTransport
 from tests.unit.engine.scene import PLAIN, Bench
 
-_QUICK = CircuitRules(failures_max=2, open_seconds=10)
+_QUICK = CircuitRules(failures_max=2, probe_seconds_min=10, open_seconds=10)
 
 
 async def opened(bench: Bench, rules: CircuitRules = _QUICK) -> Endpoint:

@@ -11,9 +11,9 @@ from doorstep.model.action import Action, ActionKind
 from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, EndpointState
-from doorstep.testing import FakeTransport
 from tests.support.builders import NOW, an_endpoint, an_org, new_id
 from tests.support.shortcuts import put
+from tests.support.transports import FakeTransport
 from tests.unit.engine.scene import PLAIN, Bench
 
 LARGE = msgspec.structs.replace(PLAIN, slots=512, connections_per_endpoint=64)
@@ -150,7 +150,7 @@ async def test_an_endpoint_that_has_just_recovered_gets_one_place_then_two_then_
         ramp.append(len(bench.http.unanswered))
         bench.http.answer()
         await bench.write_down()
-        bench.clock.advance(1)
+        bench.clock.advance(0.25)
     assert ramp == [1, 2, 4]
 
 

@@ -7,7 +7,7 @@ import pytest
 from doorstep.engine.directory import Tuning
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import HandlerDestination
-from doorstep.testing import FakeTransport
+from tests.support.transports import FakeTransport
 from tests.unit.engine.scene import Bench
 
 

@@ -16,7 +16,7 @@ from doorstep.model.attempt import Code, Failure
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState, HandlerDestination, RetryPolicy, SigningSecret
 from doorstep.model.listing import DeliveryAttempts
-from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition
+from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Notice
 from tests.support.shortcuts import count_states, put
 from tests.unit.engine.scene import PLAIN, Bench
 
@@ -144,7 +144,7 @@ async def test_what_has_expired_leaves_its_place_to_the_next_at_once() -> None:
     assert row.request_headers == b"x-correlation-id: order-17"
 
 
-async def test_an_endpoint_whose_secret_cannot_be_opened_takes_no_place_and_no_neighbour_with_it() -> None:
+async def test_a_secret_that_this_worker_cannot_open_costs_no_attempt_and_no_further_claims() -> None:
     bench = Bench()
     (good,) = await bench.prepare()
     bad = (await bench.prepare(secrets=(SigningSecret(b"sealed with another key"),)))[0]
@@ -153,8 +153,15 @@ async def test_an_endpoint_whose_secret_cannot_be_opened_takes_no_place_and_no_n
     await bench.deliver()
     assert (await bench.delivery(fine)).state is D.DELIVERED
     delivery = await bench.delivery(unsealable)
-    assert (delivery.state, delivery.code) == (D.PENDING, Code.UNSEALABLE)
+    assert (delivery.state, delivery.attempt, delivery.code) == (D.PENDING, 0, None)
     assert bench.deliverer.buffer.busy == 0
+    await bench.store.act(_retry(bench, [unsealable]))
+    await bench.deliver()
+    assert not bench.deliverer.buffer.waiting_of(bad.endpoint_id)
+    delivery = await bench.delivery(unsealable)
+    assert (delivery.state, delivery.attempt) == (D.PENDING, 0)
+    assert await bench.store.find(bench.org.org_id, DeliveryAttempts(delivery_id=unsealable)) == []
+    assert [notice.level for notice in bench.heard(Notice)] == ["error"], "said once"
 
 
 # -- leases ------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from doorstep.clock import Instant
 from doorstep.engine import facts
 from doorstep.engine.reclaim import reclaim
-from doorstep.errors import ConfigError
 from doorstep.model.attempt import Code
 from doorstep.telemetry.otlp import Requests
 from doorstep.telemetry.tracing import Tracing, never
@@ -69,16 +68,16 @@ async def test_the_span_of_a_try_that_this_worker_could_not_make_is_no_request()
     bench = recorded.bench
     (endpoint,) = await bench.prepare()
     await bench.accept(endpoint, trace=SENDER)
-    bench.directory.profile = _cannot_be_opened  # type: ignore[method-assign]
+    bench.directory.profile = _deleted_meanwhile  # type: ignore[method-assign]
     await bench.deliverer.round()
     await bench.write_down()
     (span,) = recorded.attempts
-    assert attribute(span, "error.type") == Code.UNSEALABLE
+    assert attribute(span, "error.type") == Code.ENDPOINT_DELETED
     assert span.kind == Span.SPAN_KIND_INTERNAL
 
 
-def _cannot_be_opened(endpoint_id: UUID, now: Instant) -> None:
-    raise ConfigError("sealed with another key")
+def _deleted_meanwhile(endpoint_id: UUID, now: Instant) -> None:
+    return None
 
 
 @pytest.mark.parametrize("tracing", [None, Tracing(lambda spans: None, never)])

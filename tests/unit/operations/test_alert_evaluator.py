@@ -391,7 +391,7 @@ async def test_a_rule_that_is_turned_on_tells_of_what_has_been_the_case_all_the_
     await tower.watch.run_once()
     (alert,) = await tower.alerts(rule)
     assert (alert.endpoint_id, alert.endpoint_name, alert.told) == (endpoint.endpoint_id, endpoint.name, True)
-    assert alert.reason == ("1 failures in a row" if rule is Rule.CIRCUIT_OPENED else "it is gone")
+    assert alert.reason == ("1 failure in a row" if rule is Rule.CIRCUIT_OPENED else "it is gone")
     await tower.arrange(Silence(silence_id=new_id(), org_id=tower.org.org_id, from_at=0, until_at=1))
     await tower.run()
     assert [one.count for one in await tower.alerts(rule)] == [1], "it is the same"

@@ -73,7 +73,7 @@ async def test_the_status_is_that_of_the_batch_delivery_whatever_other_endpoints
         batch = await doorstep.batches.submit("sms.batch", NUMBERS)
         await box.drain()
         assert (await doorstep.batches.batch(batch.batch_id)).status is BatchStatus.CONFIRMED
-        assert (await doorstep.event(DEFAULT_ORG, batch.batch_id)).status == "failed"
+        assert (await doorstep.components.reader.event(DEFAULT_ORG, batch.batch_id)).status == "failed"
 
 
 # -- declaring ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class Process:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self.keyring = ApiKeys(bench.store, bench.clock)
+        self.keyring = ApiKeys(bench.store, bench.clock, bench.directory)
 
     @property
     def look_ups(self) -> int:

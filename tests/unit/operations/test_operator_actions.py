@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from doorstep.clock import DAY, SECOND
+from doorstep.engine.accept import Accepter, Draft
 from doorstep.engine.directory import create_endpoint
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.action import ActionKind
@@ -16,7 +17,7 @@ from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, Endpoint, EndpointState
 from doorstep.model.listing import AuditFilter
-from doorstep.operations.actions import DeliveryActions
+from doorstep.operations.actions import DeliveryActions, EventActions
 from doorstep.operations.endpoint_rules import EndpointRules
 from doorstep.operations.endpoints import EndpointService
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled, StatusTransition
@@ -256,3 +257,16 @@ async def test_an_operators_retry_goes_through_an_open_circuit_as_its_probe() ->
     await bench.deliver()
     assert (await bench.delivery(delivery_id)).state is DeliveryState.DELIVERED
     assert (await bench.store.get(Circuit, None, endpoint.endpoint_id)).state is CircuitState.CLOSED
+
+
+async def test_erasing_an_event_wakes_the_worker_for_what_waited_behind_it_in_its_ordering_group() -> None:
+    bench = Bench()
+    await bench.prepare()
+    accepter = Accepter(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry, wake=lambda: None)
+    draft = Draft(org_id=bench.org.org_id, event_type="order.paid", payload=b"{}", ordering_key="a")
+    first, second = await accepter.accept([draft, draft])
+    events = EventActions(bench.store, bench.clock, accepter, actions_of(bench), bench.telemetry, wake=bench._wake)
+    await events.delete(bench.org.org_id, first.event_id, "ops")
+    assert bench.woken == 1
+    await bench.deliverer.round()
+    assert [sent.claim.event_id for sent in bench.http.started] == [second.event_id]

@@ -30,14 +30,14 @@ async def box() -> AsyncIterator[Sandbox]:
 
 def send(box: Sandbox, org_id: UUID = DEFAULT_ORG, endpoint_ids: list[UUID] | None = None) -> Posted:
     with sqlite3.connect(":memory:") as connection:
-        return box.doorstep.send("order.paid", {}, connection=connection, org_id=org_id, endpoint_ids=endpoint_ids)
+        return box.doorstep.send_sync("order.paid", {}, connection=connection, org_id=org_id, endpoint_ids=endpoint_ids)
 
 
 async def refusals(box: Sandbox, event_id: UUID) -> list[str]:
     """The error messages of the event actions that are refused."""
     steward, heard = box.doorstep.components.events, []
     for act in (
-        steward.acknowledge(DEFAULT_ORG, event_id, "ops"),
+        box.doorstep.components.inbox.acknowledge(DEFAULT_ORG, event_id, "ops"),
         steward.delete(DEFAULT_ORG, event_id, "ops"),
         steward.act(ActionKind.CANCEL, DEFAULT_ORG, event_id, "ops"),
     ):
@@ -52,7 +52,7 @@ async def test_what_is_done_to_an_event_in_the_outbox_is_a_conflict_that_asks_fo
     for sentence in await refusals(box, posted.event_id):
         assert sentence == f"event {posted.event_id} is still in the outbox; try again in a moment"
     await box.drain()
-    await box.doorstep.components.events.acknowledge(DEFAULT_ORG, posted.event_id, "ops")
+    await box.doorstep.components.inbox.acknowledge(DEFAULT_ORG, posted.event_id, "ops")
 
 
 async def test_what_is_done_to_an_event_that_was_rejected_is_a_conflict_that_says_why(box: Sandbox) -> None:
@@ -60,7 +60,7 @@ async def test_what_is_done_to_an_event_that_was_rejected_is_a_conflict_that_say
     await box.drain()
     for sentence in await refusals(box, posted.event_id):
         assert f"was rejected in the outbox (no endpoint {STRANGER})" in sentence
-    view = await box.doorstep.event(DEFAULT_ORG, posted.event_id)
+    view = await box.doorstep.components.reader.event(DEFAULT_ORG, posted.event_id)
     assert (view.status, view.refusal) == (EventStatus.FAILED, f"no endpoint {STRANGER}")
 
 
@@ -79,7 +79,7 @@ async def test_once_its_cause_is_repaired_what_was_rejected_is_requeued_and_acce
     assert await box.doorstep.outbox.retry([posted.event_id, new_id()], "ops", "it is there now") == [posted.event_id]
     await box.doorstep.components.directory.reload()
     await box.drain()
-    assert (await box.doorstep.event(org.org_id, posted.event_id)).in_outbox is False
+    assert (await box.doorstep.components.reader.event(org.org_id, posted.event_id)).in_outbox is False
     (line,) = (await box.doorstep.components.store.page(org.org_id, AuditFilter(action="outbox.retry"))).items
     assert (line.actor, line.subjects, line.reason) == ("ops", (str(posted.event_id),), "it is there now")
 

@@ -9,7 +9,8 @@ from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.action import AuditEntry
 from doorstep.model.endpoint import CircuitState, Slo
 from doorstep.model.listing import AuditFilter
-from doorstep.operations.stats import Reporter
+from doorstep.operations import stats
+from doorstep.operations.stats import Order, Reporter
 from doorstep.policy.reports import WINDOWS, levels
 from tests.support.builders import an_org, new_id
 from tests.support.shortcuts import put
@@ -46,6 +47,38 @@ async def test_a_report_of_an_endpoint_has_nothing_of_the_others() -> None:
         await reporter(bench).report(bench.org.org_id, WINDOWS["24h"], new_id())
     with pytest.raises(NotFound):
         await reporter(bench).report(an_org().org_id, WINDOWS["24h"], one.endpoint_id)
+
+
+async def test_endpoints_are_sorted_page_by_page_and_those_without_a_value_come_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    few, many, idle = await bench.prepare(3)
+    await bench.accept(few, 2)
+    await bench.accept(many, 5)
+    for _ in range(5):  # a round claims only a few deliveries of each endpoint
+        await bench.deliver()
+    reports, org_id = reporter(bench), bench.org.org_id
+
+    async def order(by: str, *, descending: bool) -> list[object]:
+        endpoints, complete = await reports.sortable(org_id)
+        assert complete
+        found, cursor = list[object](), None
+        while True:
+            order = Order(by, descending)
+            page = await reports.sorted_page(org_id, WINDOWS["24h"], endpoints, order, cursor, 1)
+            found += page.items
+            if (cursor := page.next) is None:
+                return found
+
+    assert await order("attempts", descending=True) == [many, few, idle]
+    assert await order("attempts", descending=False) == [idle, few, many]
+    for by in stats.SORTS.keys() - {"attempts", "queue_depth", "dead_letters"}:
+        for descending in (True, False):
+            assert (await order(by, descending=descending))[-1] == idle, by
+    monkeypatch.setattr(stats, "SORTED_MAX", 2)
+    assert await reports.sortable(org_id) == ([few, many], False)
+    assert await reports.sortable(org_id, lambda one: one != few) == ([many, idle], True)
 
 
 async def test_what_is_older_than_the_range_is_not_in_it() -> None:

@@ -16,5 +16,6 @@ def protocols(**changes: Any) -> Pipeline:
             Gate("pending_review"),
         ],
         "last": "complete",
+        "policy": (0, 0),
     }
     return Pipeline("protocol", **given | changes)

@@ -43,7 +43,7 @@ class Scene:
 
     def cleaner(self, *pipelines: Pipeline, **tuning: Any) -> EntityCleaner:
         for pipeline in pipelines:
-            pipeline._org_id = self.org.org_id
+            pipeline.org_id = self.org.org_id
         return EntityCleaner(pipelines, self.store, self.clock, Tuning(**tuning), Telemetry(self.heard.extend))
 
     async def put(self, status: str, phase: Phase, name: str | None = None) -> None:

@@ -10,6 +10,7 @@ import pytest
 from doorstep import Doorstep, Entity, Permanent, Pipeline
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import ConfigError
+from doorstep.model import entity as model
 from doorstep.telemetry.facts import Notice
 from doorstep.testing import Sandbox, sandbox
 from tests.unit.pipelines.declared import protocols
@@ -65,7 +66,7 @@ async def test_a_dead_letter_is_archived_after_a_week(program: Program, box: San
     await box.drain()
     assert await status(program) == "dead_letter"
     await box.drain(until=WEEK + 60)
-    stored = await program.doorstep.components.store.get(Entity, DEFAULT_ORG, ("protocol", "p1"))
+    stored = await program.doorstep.components.store.get(model.Entity, DEFAULT_ORG, ("protocol", "p1"))
     assert stored.status == "archived"
 
 
@@ -109,7 +110,7 @@ def test_a_pipeline_belongs_to_one_doorstep_and_a_name_to_one_pipeline() -> None
 
 
 def test_the_endpoints_of_the_stages_have_the_policy_of_the_pipeline_and_what_the_stage_says() -> None:
-    pipeline: Pipeline = protocols()
+    pipeline: Pipeline = protocols(policy="pipeline")
     forms = {form.name: form for form in pipeline.forms()}
     assert list(forms) == ["protocol.uploaded", "protocol.extracting", "protocol.grounding"]
     assert [form.policy for form in forms.values()] == ["patient", "pipeline", "pipeline"]

@@ -32,8 +32,8 @@ def declared(function: Callable[[Entity], Any]) -> tuple[Doorstep, Pipeline]:
 
 async def attempts_of(doorstep: Doorstep, entity: Entity) -> list[Attempt]:
     assert entity.event_id is not None
-    (delivery,) = await doorstep.deliveries(DEFAULT_ORG, entity.event_id)
-    return await doorstep.attempts(DEFAULT_ORG, delivery.delivery_id)
+    (delivery,) = await doorstep.components.reader.deliveries(DEFAULT_ORG, entity.event_id)
+    return await doorstep.components.reader.attempts(DEFAULT_ORG, delivery.delivery_id)
 
 
 # -- what an error may contain -----------------------------------------------------------------------------
@@ -220,7 +220,7 @@ async def test_of_two_who_approve_at_once_the_second_does_not_open_the_next_gate
 ) -> None:
     doorstep = Doorstep("memory://")
     stages: list[Stage | Gate] = [Stage("reading", failed="unread"), Gate("first_review"), Gate("second_review")]
-    pipeline = Pipeline("protocol", first="uploaded", stages=stages, last="complete")
+    pipeline = Pipeline("protocol", first="uploaded", stages=stages, last="complete", policy=(0, 0))
     doorstep.add(pipeline)
     pipeline.stage("reading")(lambda _: None)
     async with sandbox(doorstep) as box:
@@ -258,7 +258,7 @@ async def test_an_entity_has_the_code_that_its_delivery_has() -> None:
         (attempt,) = await attempts_of(doorstep, started)
     assert (attempt.code, attempt.category) == ("SERVICE_UNAVAILABLE", "transient")
     error = failed.metadata["error"]
-    assert (failed.status, error["code"], error["category"]) == ("unread", attempt.code, attempt.category)
+    assert (failed.status, error["code"], error["kind"]) == ("unread", attempt.code, attempt.category)
 
 
 async def test_an_id_is_a_text_or_a_uuid(opened: tuple[Sandbox, Pipeline]) -> None:
@@ -316,7 +316,7 @@ async def test_an_entity_that_comes_twice_is_one_and_another_with_its_id_is_a_de
     await box.drain()
     (line, *_) = await pipeline.history("p1")
     assert line.event_id == first.event_id
-    (delivery,) = await box.doorstep.deliveries(DEFAULT_ORG, first.event_id)
+    (delivery,) = await box.doorstep.components.reader.deliveries(DEFAULT_ORG, first.event_id)
     assert delivery.code is None
     await pipeline.arrive(_again(first.event_id))
     second = await box.doorstep.send("protocol.uploaded", {"entity_id": "p1", "data": {"n": 2}})

@@ -23,7 +23,9 @@ NO_SESSION = "connection: .*got None; leave it out"
 
 @pytest.fixture
 def pipeline() -> Pipeline:
-    pipeline = Pipeline("parcel", first="packed", stages=[Stage("sending", failed="sending_failed")], last="sent")
+    pipeline = Pipeline(
+        "parcel", first="packed", stages=[Stage("sending", failed="sending_failed")], last="sent", policy=(0, 0)
+    )
     Doorstep("memory://").add(pipeline)
     return pipeline
 
@@ -40,7 +42,9 @@ def test_nor_does_it_in_a_program_without_an_event_loop(pipeline: Pipeline) -> N
 
 async def test_what_is_deleted_is_not_left_in_the_event_that_brought_it(tmp_path: Path) -> None:
     doorstep = Doorstep(f"sqlite:///{tmp_path / 'shop.db'}")
-    pipeline = Pipeline("parcel", first="packed", stages=[Stage("sending", failed="unsent")], last="sent")
+    pipeline = Pipeline(
+        "parcel", first="packed", stages=[Stage("sending", failed="unsent")], last="sent", policy=(0, 0)
+    )
     doorstep.add(pipeline)
     await doorstep.open()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
@@ -55,8 +59,10 @@ async def test_what_is_deleted_is_not_left_in_the_event_that_brought_it(tmp_path
         await pipeline.delete("p2", "ops")
         assert begun.event_id is not None and direct.event_id is not None
         with pytest.raises(NotFound):
-            await doorstep.event(DEFAULT_ORG, begun.event_id)
-        assert (await doorstep.event(DEFAULT_ORG, direct.event_id)).event.event_type == "parcel.sending"
+            await doorstep.components.reader.event(DEFAULT_ORG, begun.event_id)
+        assert (
+            await doorstep.components.reader.event(DEFAULT_ORG, direct.event_id)
+        ).event.event_type == "parcel.sending"
     assert b"c4n4ry" not in contents(tmp_path / "shop.db")
 
 

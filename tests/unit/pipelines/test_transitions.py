@@ -59,7 +59,10 @@ def test_a_failure_is_told_to_people_and_to_programs_and_a_retry_forgets_both() 
     ).entity
     assert (failed.status, failed.error_reason) == ("extraction_failed", "It is blurred.")
     assert failed.metadata["error"] == {
-        "category": "transient",
+        "category": "pipeline_failed",
+        "reason": "It is blurred.",
+        "retry_count": 1,
+        "kind": "transient",
         "code": "BLURRED",
         "attempt_count": 2,
         "event_id": str(EVENT),

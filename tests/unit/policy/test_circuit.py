@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doorstep.clock import DAY, SECOND
+from doorstep.clock import DAY, SECOND, seconds
 from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState
-from doorstep.policy.circuit import after_failure, after_success, after_uncounted, allowance, is_hopeless, probing
+from doorstep.policy.circuit import (
+    after_failure,
+    after_success,
+    after_uncounted,
+    allowance,
+    is_hopeless,
+    probe_pause,
+    probing,
+)
 from tests.support.builders import NOW, new_id
+from tests.support.matrix import each_case
 
 RULES = CircuitRules()
 FRESH = Circuit(endpoint_id=new_id())
@@ -24,10 +35,54 @@ def test_four_failures_in_a_row_leave_the_circuit_closed() -> None:
     assert (failed(4).state, failed(4).failures) == (CircuitState.CLOSED, 4)
 
 
-def test_the_fifth_failure_in_a_row_opens_it_for_five_minutes() -> None:
+def test_the_fifth_failure_in_a_row_opens_it_for_a_second() -> None:
     opened = failed(5)
     assert (opened.state, opened.changed_at) == (CircuitState.OPEN, NOW + 4 * SECOND)
-    assert opened.until == NOW + 4 * SECOND + 300 * SECOND
+    assert opened.until == NOW + 4 * SECOND + SECOND
+
+
+@each_case(
+    ("outage", "pause"),
+    [(0, 1), (3.9, 1), (4, 1), (8, 2), (60, 15), (600, 150), (1_200, 300), (1_201, 300), (1e6, 300)],
+)
+def test_the_pause_before_a_probe_is_a_quarter_of_the_outage_from_a_second_to_five_minutes(
+    outage: float, pause: float
+) -> None:
+    assert probe_pause(seconds(outage), RULES) == seconds(pause)
+
+
+def test_equal_bounds_make_all_pauses_equal() -> None:
+    fixed = CircuitRules(probe_seconds_min=300, open_seconds=300)
+    assert {probe_pause(seconds(outage), fixed) for outage in (0, 60, 1_199, 86_400)} == {300 * SECOND}
+
+
+@each_case(("hours", "most"), [(1, 40), (24, 316)])
+def test_an_endpoint_that_stays_down_is_probed_40_times_in_the_first_hour_and_every_five_minutes_later(
+    hours: int, most: int
+) -> None:
+    circuit, probes, last_at = failed(5), [], NOW
+    while circuit.until is not None and circuit.until < NOW + hours * 3_600 * SECOND:
+        last_at = circuit.until
+        probe = probing(circuit, last_at, last_at + 35 * SECOND)
+        assert probe is not None
+        circuit = after_failure(probe, RULES, last_at)
+        probes.append(last_at)
+    assert len(probes) <= most
+    assert all(later - sooner >= 300 * SECOND for sooner, later in pairwise(probes) if sooner - NOW > 1_200 * SECOND)
+
+
+def test_a_circuit_that_is_switched_off_never_opens() -> None:
+    off = CircuitRules(enabled=False)
+    circuit = FRESH
+    for second in range(100):
+        circuit = after_failure(circuit, off, NOW + second * SECOND)
+    assert (circuit.state, circuit.failures) == (CircuitState.CLOSED, 100)
+    assert is_hopeless(circuit, off, NOW + 5 * DAY)
+
+
+def test_switching_it_off_closes_an_open_circuit_with_the_next_failure() -> None:
+    closed = after_failure(failed(5), CircuitRules(enabled=False), NOW + DAY)
+    assert (closed.state, closed.failures) == (CircuitState.CLOSED, 6)
 
 
 def test_a_success_resets_the_count() -> None:
@@ -71,10 +126,10 @@ def test_a_probe_that_succeeds_closes_the_circuit_and_forgets_the_failures() -> 
 
 
 def test_a_probe_that_fails_opens_it_for_another_pause() -> None:
-    half_open = probing(failed(5), NOW + DAY, NOW + DAY + SECOND)
+    half_open = probing(failed(5), NOW + 60 * SECOND, NOW + 61 * SECOND)
     assert half_open is not None
-    opened = after_failure(half_open, RULES, NOW + DAY)
-    assert (opened.state, opened.until) == (CircuitState.OPEN, NOW + DAY + 300 * SECOND)
+    opened = after_failure(half_open, RULES, NOW + 60 * SECOND)
+    assert (opened.state, opened.until) == (CircuitState.OPEN, NOW + 75 * SECOND)
 
 
 def test_a_result_that_does_not_count_frees_the_way_for_another_probe_and_changes_nothing_else() -> None:
@@ -97,9 +152,9 @@ def test_nothing_is_allowed_while_it_is_open_or_half_open() -> None:
     assert allowance(half_open, NOW + DAY) == 0
 
 
-def test_after_a_recovery_the_allowance_doubles_each_second_and_then_ends() -> None:
+def test_after_a_recovery_the_allowance_doubles_each_quarter_of_a_second_and_then_ends() -> None:
     closed = after_success(failed(5), NOW)
-    ramp = [allowance(closed, NOW + second * SECOND) for second in range(12)]
+    ramp = [allowance(closed, NOW + step * SECOND // 4) for step in range(12)]
     assert ramp == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, None, None]
 
 
@@ -145,7 +200,9 @@ def test_an_endpoint_that_is_tried_in_vain_once_a_day_is_hopeless_after_five() -
 def test_every_endpoint_has_its_own_rules() -> None:
     strict = CircuitRules(failures_max=1, open_seconds=7, disable_after_seconds=60)
     opened = after_failure(FRESH, strict, NOW)
-    assert (opened.state, opened.until) == (CircuitState.OPEN, NOW + 7 * SECOND)
+    assert (opened.state, opened.until) == (CircuitState.OPEN, NOW + SECOND)
+    probe = probing(opened, NOW + 40 * SECOND, NOW + 41 * SECOND)
+    assert probe is not None and after_failure(probe, strict, NOW + 40 * SECOND).until == NOW + 47 * SECOND
     assert is_hopeless(opened, strict, NOW + 60 * SECOND)
 
 

@@ -80,7 +80,6 @@ def test_every_status_has_its_category_and_code(status: int, category: Category,
         (Code.HANDLER_ERROR, T),
         (Code.NO_HANDLER, T),
         (Code.NO_PLACE, T),
-        (Code.UNSEALABLE, T),
         (Code.TLS, P),
         (Code.BLOCKED, P),
         (Code.AUTH_FAILED, P),
@@ -118,7 +117,7 @@ def test_a_receiver_that_cannot_be_reached_is_to_blame(code: str) -> None:
     assert judged_failure(Failure(code, "")).blames_endpoint
 
 
-@each_case("code", [Code.BATCH_REJECTED, Code.NO_HANDLER, Code.NO_PLACE, Code.UNSEALABLE])
+@each_case("code", [Code.BATCH_REJECTED, Code.NO_HANDLER, Code.NO_PLACE])
 def test_our_own_faults_do_not_blame_the_endpoint(code: str) -> None:
     assert not judged_failure(Failure(code, "")).blames_endpoint
 
@@ -175,6 +174,15 @@ def test_a_code_map_translates_a_carriers_codes_and_their_category() -> None:
     limited = judged_failure(Failure("E42", "too fast", P), **endpoint)
     assert (rejected.code, rejected.category) == (Code.BATCH_REJECTED, P)
     assert (limited.code, limited.category) == (Code.RATE_LIMIT, T)
+
+
+def test_a_code_map_decides_about_a_code_that_keeps_its_name_whatever_exception_carried_it() -> None:
+    said_to_be_transient = Failure("AUTH_FAILED", "wrong password", T)
+    assert judged_failure(said_to_be_transient).category is T
+    assert judged_failure(said_to_be_transient, code_map={"AUTH_FAILED": "AUTH_FAILED"}).category is P
+    said_to_be_permanent = Failure("RATE_LIMIT", "too fast", P)
+    assert judged_failure(said_to_be_permanent, code_map={"RATE_LIMIT": "RATE_LIMIT"}).category is T
+    assert judged_failure(said_to_be_permanent, code_map={"AUTH_FAILED": "AUTH_FAILED"}).category is P
 
 
 def test_a_code_map_to_an_unknown_code_keeps_what_the_handler_said() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from doorstep.clock import to_iso
-from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.delivery import Delivery, DeliveryState, Hold
 from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
-from doorstep.policy.circuit import why_held
+from doorstep.policy.circuit import hold_of
 from tests.support.builders import NOW, an_endpoint, new_id
 
 ENDPOINT = an_endpoint(new_id())
@@ -19,6 +19,11 @@ def a_delivery(**changes: object) -> Delivery:
 
 def a_circuit(state: CircuitState) -> Circuit:
     return Circuit(endpoint_id=ENDPOINT.endpoint_id, state=state, failures=5, until=NOW)
+
+
+def why_held(delivery: Delivery, endpoint: Endpoint, circuit: Circuit) -> str | None:
+    hold = hold_of(delivery, endpoint, circuit)
+    return hold and hold.reason
 
 
 def stopped(state: EndpointState, reason: str = "") -> Endpoint:
@@ -57,3 +62,23 @@ def test_an_operators_retry_is_held_by_a_stopped_endpoint_but_not_by_a_circuit()
 def test_only_what_waits_is_held() -> None:
     for state in set(DeliveryState) - {DeliveryState.PENDING}:
         assert why_held(a_delivery(state=state), stopped(EndpointState.PAUSED), a_circuit(CircuitState.OPEN)) is None
+
+
+def test_a_hold_says_until_when_if_anybody_knows() -> None:
+    closed, open_ = a_circuit(CircuitState.CLOSED), a_circuit(CircuitState.OPEN)
+    due = a_delivery()
+    assert hold_of(due, ENDPOINT, open_) == Hold(str(why_held(due, ENDPOINT, open_)), NOW)
+    manual = a_delivery(due_at=None, attempt=1)
+    for one, endpoint in (
+        (manual, ENDPOINT),
+        (due, stopped(EndpointState.PAUSED)),
+        (a_delivery(blocked=True), ENDPOINT),
+    ):
+        hold = hold_of(one, endpoint, closed)
+        assert hold is not None and hold.until is None
+
+
+def test_the_next_retry_of_a_held_delivery_is_when_the_hold_ends_or_when_it_is_due_whichever_is_later() -> None:
+    assert Hold("", NOW + 9).delays(NOW) == NOW + 9
+    assert Hold("", NOW).delays(NOW + 9) == NOW + 9
+    assert Hold("").delays(NOW) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND, Instant, seconds
 from doorstep.errors import InvalidInput
@@ -13,7 +14,17 @@ from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import RetryPolicy
 from doorstep.policy.classification import lost_worker
-from doorstep.policy.retry import BUILT_IN, Random, capped, named, next_due_at, policy_for, settlement_for
+from doorstep.policy.retry import (
+    BUILT_IN,
+    Random,
+    capped,
+    named,
+    next_due_at,
+    policy_for,
+    settlement_for,
+    standard_policy,
+)
+from doorstep.schemas.endpoints import POLICY_NAMES
 from tests.support.builders import NOW, a_claim, an_endpoint, an_org, failure, new_id, refusal, success
 from tests.support.matrix import each_case
 
@@ -30,23 +41,33 @@ half = always(0.5)
 @each_case(
     ("name", "delays"),
     [
-        ("standard", (60, 300, 900)),
+        ("standard", (5, 30, 120, 600, 3600, 21600, 86400)),
+        ("triggers", (60, 300, 900)),
         ("quick", (5, 30, 300)),
+        ("exponential", (5, 30, 300)),
         ("immediate", (5, 5, 5)),
         ("carrier", (300, 600, 1200)),
-        ("pipeline", (0, 0)),
+        ("pipeline", (5, 30)),
         ("patient", (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)),
         ("manual", ()),
     ],
 )
 def test_the_built_in_policies_are_those_of_the_table(name: str, delays: tuple[float, ...]) -> None:
-    assert named(name).delays == delays
-    assert named(name).jitter == 0.1
-    assert set(BUILT_IN) == {"standard", "quick", "immediate", "carrier", "pipeline", "patient", "manual"}
+    policy = named(name)
+    assert (policy.delays, policy.deadline_seconds) == (delays, None)
+    assert policy.jitter == (0 if name == "triggers" else 0.1)
+    assert policy.retry_on_recovery == (name in ("standard", "patient"))
+    assert policy.manual == (name == "manual")
+    assert set(BUILT_IN) == set(POLICY_NAMES)
+
+
+def test_other_delays_for_the_policy_standard_are_not_brought_forward() -> None:
+    assert standard_policy(None) is BUILT_IN["standard"]
+    assert standard_policy((60.0, 300.0)) == RetryPolicy((60.0, 300.0), name="standard", retry_on_recovery=False)
 
 
 def test_an_unknown_policy_is_refused_by_naming_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match="there is no policy 'eager'; known are standard, quick"):
+    with pytest.raises(InvalidInput, match="there is no policy 'eager'; known are standard, triggers, quick"):
         named("eager")
 
 
@@ -64,9 +85,81 @@ def test_a_policy_without_delays_is_never_retried_by_the_machine() -> None:
     assert next_due_at(a_claim(), failure(NOW), named("manual"), half) is None
 
 
-def test_pipeline_retries_at_once_and_gives_up_after_three_attempts() -> None:
+def test_pipeline_retries_twice_with_a_pause_and_gives_up_after_three_attempts() -> None:
     dues = [next_due_at(a_claim(retry_attempts=used), failure(NOW), named("pipeline"), half) for used in range(3)]
-    assert dues == [NOW, NOW, None]
+    assert dues == [NOW + 5 * SECOND, NOW + 30 * SECOND, None]
+
+
+# -- manual ------------------------------------------------------------------------------------------------
+
+
+def test_manual_leaves_a_failure_waiting_for_an_operator() -> None:
+    for used in (0, 3):
+        settlement = settlement_for(a_claim(retry_attempts=used), failure(NOW), named("manual"), half)
+        assert (settlement.state, settlement.due_at) == (DeliveryState.PENDING, None)
+    refused = settlement_for(a_claim(), refusal(NOW), named("manual"), half)
+    assert refused.state is DeliveryState.DEAD
+
+
+def test_a_policy_can_wait_for_an_operator_when_its_retries_are_used_up() -> None:
+    policy = RetryPolicy((60,), manual=True)
+    first, last = (settlement_for(a_claim(retry_attempts=used), failure(NOW), policy, half) for used in (0, 1))
+    assert first.due_at is not None and (last.state, last.due_at) == (DeliveryState.PENDING, None)
+
+
+# -- recovery ----------------------------------------------------------------------------------------------
+
+_RECOVERING = RetryPolicy((60, 300), jitter=0, retry_on_recovery=True)
+_LATER = NOW + 3_600 * SECOND
+
+
+def test_a_failure_under_such_a_policy_waits_for_its_retry_and_for_a_recovery() -> None:
+    assert settlement_for(a_claim(was_due_at=NOW), failure(NOW), _RECOVERING, half).on_recovery
+    assert not settlement_for(a_claim(was_due_at=NOW), failure(NOW), _EXACT, half).on_recovery
+
+
+@each_case(
+    ("claim", "due_at"),
+    [
+        (a_claim(was_due_at=_LATER, probe=True), _LATER),
+        (a_claim(was_due_at=_LATER), _LATER),
+        (a_claim(was_due_at=NOW - SECOND, probe=True), NOW),
+    ],
+)
+def test_a_failed_probe_or_early_attempt_restores_the_due_time_and_uses_up_no_retry(
+    claim: Claim, due_at: Instant
+) -> None:
+    settlement = settlement_for(claim, failure(NOW), _RECOVERING, half)
+    assert (settlement.due_at, settlement.counted, settlement.on_recovery) == (due_at, False, True)
+
+
+@each_case(
+    ("claim", "outcome", "policy"),
+    [
+        (a_claim(was_due_at=NOW), failure(NOW), _RECOVERING),
+        (a_claim(was_due_at=None, probe=True), failure(NOW), _RECOVERING),
+        (a_claim(was_due_at=NOW, probe=True), failure(NOW), _EXACT),
+        (a_claim(was_due_at=_LATER), failure(NOW, Code.WORKER_LOST), _RECOVERING),
+        (a_claim(was_due_at=NOW, probe=True), replace(failure(NOW), blames_endpoint=False), _RECOVERING),
+    ],
+)
+def test_every_other_failure_counts(claim: Claim, outcome: Outcome, policy: RetryPolicy) -> None:
+    """A due attempt, an operator's retry, another policy, a lost worker, a payload that is to blame."""
+    settlement = settlement_for(claim, outcome, policy, half)
+    assert settlement.counted and settlement.due_at != claim.was_due_at
+
+
+def test_a_probe_that_is_refused_is_a_dead_letter_and_one_past_its_deadline_too() -> None:
+    probe = a_claim(was_due_at=NOW, probe=True)
+    assert settlement_for(probe, refusal(NOW), _RECOVERING, half).state is DeliveryState.DEAD
+    short = replace(_RECOVERING, deadline_seconds=10)
+    late = settlement_for(probe, failure(NOW + 11 * SECOND), short, half)
+    assert late.state is DeliveryState.DEAD
+
+
+def test_attempts_that_used_up_no_retry_do_not_look_like_an_operators_retry() -> None:
+    assert not a_claim(attempt=4, retry_attempts=1, uncounted=2).revived
+    assert a_claim(attempt=4, retry_attempts=1, uncounted=1).revived
 
 
 @given(st.floats(0, 1, exclude_max=True), st.floats(0, 30 * 86_400), st.floats(0, 1))
@@ -77,8 +170,8 @@ def test_jitter_stays_within_its_share_of_the_delay(chance: float, delay: float,
 
 
 def test_jitter_spreads_over_both_sides_of_the_delay() -> None:
-    dues = [next_due_at(a_claim(), failure(NOW), named("standard"), always(c)) for c in (0.0, 0.5, 0.999_999)]
-    assert [round((due - NOW) / SECOND) for due in dues if due] == [54, 60, 66]
+    dues = [next_due_at(a_claim(), failure(NOW), named("carrier"), always(c)) for c in (0.0, 0.5, 0.999_999)]
+    assert [round((due - NOW) / SECOND) for due in dues if due] == [270, 300, 330]
 
 
 def test_a_permanent_failure_is_not_retried() -> None:

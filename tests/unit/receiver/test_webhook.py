@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
 from flask import Flask, request
+from pydantic import BaseModel
 from standardwebhooks import Webhook as TheirWebhook
 from starlette.datastructures import Headers
 
@@ -19,6 +21,24 @@ def test_a_webhook_that_doorstep_signed_is_believed() -> None:
     assert received.webhook_id == ID
     assert received.sent_at == datetime.fromtimestamp(AT, UTC)
     assert (received.body, received.json()) == (BODY, {"order": 42})
+
+
+class Model(BaseModel):
+    order: int
+
+
+@dataclass
+class Plain:
+    order: int
+
+
+def test_the_body_can_be_decoded_into_a_type() -> None:
+    received = Webhook(SECRET).verify(headers(SECRET), BODY, now=AT)
+    assert received.json(Model) == Model(order=42)
+    assert received.json(Plain) == Plain(42)
+    for kind in (Model, Plain):
+        with pytest.raises(ValueError, match="order"):
+            replace(received, body=b'{"order": "x"}').json(kind)
 
 
 def test_the_known_answer_of_standard_webhooks() -> None:

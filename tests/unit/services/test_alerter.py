@@ -50,6 +50,13 @@ async def test_while_nothing_is_the_matter_it_only_looks() -> None:
     assert tower.failing.calls.count("due_lanes") <= 60 / REVIEW_SECONDS + 1
 
 
+async def test_on_a_store_that_notices_other_processes_it_still_looks_each_second_for_what_this_one_wrote() -> None:
+    tower = Tower()
+    await tower.prepare()
+    tower.failing.features = replace(tower.failing.features, notices_writes=True)
+    assert await tower.another_watch("two").run_once() == POLL_SECONDS
+
+
 async def test_a_death_is_told_in_the_round_that_finds_it_with_one_message_for_the_channel() -> None:
     tower = Tower()
     (endpoint,) = await tower.prepare()

@@ -12,13 +12,15 @@ from doorstep.errors import StoreUnavailable
 from doorstep.model.bulk import Bulk, BulkKind, BulkState, LiveBulks, Selection
 from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.services.bulk_runner import BulkRunner
-from doorstep.stores.store import Store
+from doorstep.stores.store import Features, Store
 from doorstep.testing import FakeClock
 from tests.support.builders import NOW, new_id
 
 
 class Live:
     """A store that answers only the query for live bulk operations."""
+
+    features = Features(many_machines=True, notices_posts=False)
 
     def __init__(self, *bulks: Bulk) -> None:
         self.bulks = bulks

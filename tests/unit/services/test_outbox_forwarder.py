@@ -12,13 +12,15 @@ from doorstep.clock import SECOND, Instant
 from doorstep.engine.accept import Accepter, Draft
 from doorstep.errors import InvalidInput, Overloaded, StoreUnavailable
 from doorstep.model.attempt import Code
+from doorstep.model.claim import Lease
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus, EventView, Receipt, Submission
 from doorstep.model.listing import EventDeliveries, RejectedMessages
 from doorstep.model.outbox import OutboxMessage, OutboxOptions
 from doorstep.operations.outbox import post
-from doorstep.services.forwarder import LEASE_SECONDS, Forwarder
+from doorstep.services.coordination import IDLE_POLL_SECONDS
+from doorstep.services.forwarder import LEASE_SECONDS, NOTICED_POLL_SECONDS, Forwarder
 from doorstep.stores.store import Retention
 from doorstep.telemetry.facts import Notice, StatusTransition
 from tests.support import shortcuts
@@ -73,6 +75,22 @@ async def test_what_was_posted_is_accepted_under_its_own_id_and_leaves_the_outbo
     assert view.event.created_at == desk.bench.clock.now(), "deadlines and retention count from the acceptance"
     assert (view.event.correlation_id, view.event.metadata, view.event.ordering_key) == ("c-1", b' {"a":1}', "k")
     assert (desk.bench.woken, await desk.forwarder.forward()) == (1, 0)
+
+
+async def test_while_another_process_forwards_it_looks_each_second_so_that_it_takes_over_soon_after_a_kill() -> None:
+    desk = Desk()
+    await desk.bench.prepare()
+    features = desk.bench.failing.features
+    desk.bench.failing.features = replace(features, notices_posts=True, notices_writes=True)
+    killed, other = desk.forwarder, desk.another("f2")
+    assert await killed.lock.acquire()
+    pauses = [await other.run_once() for _ in range(20)]
+    assert pauses[-1] == IDLE_POLL_SECONDS, "nothing waits"
+    (message,) = await desk.post()
+    assert await other.run_once() == NOTICED_POLL_SECONDS
+    desk.bench.clock.advance(LEASE_SECONDS)
+    assert await other.run_once() == 0.0
+    assert await desk.status(message) is EventStatus.RECEIVED
 
 
 async def test_a_sender_whose_clock_is_ahead_does_not_make_his_event_wait() -> None:
@@ -198,10 +216,10 @@ async def test_whatever_a_single_posting_breaks_the_others_are_accepted(monkeypa
     (poison,), (good,) = await desk.post(), await desk.post()
     whole = desk.bench.failing.kept.accept
 
-    async def fragile(submissions: Sequence[Submission], version: int, now: Instant) -> list[Receipt]:
+    async def fragile(submissions: Sequence[Submission], version: int, now: Instant, *lease: Lease) -> list[Receipt]:
         if any(one.event.event_id == poison.event_id for one in submissions):
             raise OverflowError("too large")
-        return await whole(submissions, version, now)
+        return await whole(submissions, version, now, *lease)
 
     monkeypatch.setattr(desk.bench.failing.kept, "accept", fragile)
     assert await desk.forwarder.forward() == 2

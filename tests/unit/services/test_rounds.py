@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from doorstep.clock import DAY, SECOND, AnchoredClock, Instant
+from doorstep.engine.reclaim import next_expiry_seconds
 from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
@@ -29,7 +30,7 @@ async def test_what_is_past_its_retention_is_removed_dead_letters_are_archived_a
     await bench.deliver()
     (dead,) = await bench.accept(endpoint)
     await bench.deliver(404)
-    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry, bench._wake)
     bench.clock.advance(7 * DAY / SECOND)
     assert await cleaner.run_once() == 60
     bench.clock.advance(0.001)
@@ -49,7 +50,7 @@ async def test_what_expires_while_its_endpoint_is_paused_ends_as_the_path_would_
     await put(bench.store, msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
     await bench.directory.reload()
     (held,) = await bench.accept(endpoint, expires_at=NOW + SECOND)
-    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry, bench._wake)
     assert await cleaner.run_once() == 60
     bench.clock.advance(1)
     assert await cleaner.run_once() == 0.05
@@ -58,12 +59,24 @@ async def test_what_expires_while_its_endpoint_is_paused_ends_as_the_path_would_
     assert (other.state, other.code) == (DeliveryState.DEAD, Code.EXPIRED)
 
 
+async def test_what_waited_behind_an_expired_delivery_of_its_ordering_group_is_claimed_at_once() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(state=EndpointState.PAUSED)
+    await bench.accept(endpoint, ordering_key="a", expires_at=NOW + SECOND)
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry, bench._wake)
+    await cleaner.run_once()
+    assert bench.woken == 0
+    bench.clock.advance(1)
+    await cleaner.run_once()
+    assert bench.woken == 1
+
+
 async def test_what_was_under_way_when_it_expired_is_found_by_the_next_sweep() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare()
     (delivery_id,) = await bench.accept(endpoint, expires_at=NOW + SECOND)
     await bench.deliverer.round()
-    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry, bench._wake)
     bench.clock.advance(2)
     await cleaner.run_once()
     await put(bench.store, msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
@@ -77,7 +90,7 @@ async def test_events_that_nobody_acknowledged_are_not_removed_in_silence() -> N
     bench = Bench()
     await bench.prepare()
     await bench.store.accept([a_submission(bench.org.org_id)], await routing_version(bench.store), NOW)
-    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry, bench._wake)
     bench.clock.advance(bench.tuning.inbox_retention_days * DAY / SECOND)
     assert await cleaner.run_once() == 60
     bench.clock.advance(1)
@@ -127,17 +140,44 @@ async def test_a_change_to_an_endpoint_by_another_process_is_noticed_within_a_qu
 # -- reclaimer ---------------------------------------------------------------------------------------------
 
 
-async def test_the_reclaimer_looks_twice_a_second_and_at_once_again_after_a_find() -> None:
-    found, woken = [2, 0], []
+async def test_the_reclaimer_looks_at_once_again_after_a_find_and_otherwise_when_the_next_lease_ends() -> None:
+    left, found, woken, asked = [0.0, 0.0, 0.25], [2, 0], [], []
 
     async def reclaim() -> int:
         return found.pop(0)
 
-    reclaimer = Reclaimer(reclaim, lambda: woken.append(True))
+    async def next_expiry(seconds_max: float) -> float:
+        asked.append(seconds_max)
+        return left.pop(0)
+
+    reclaimer = Reclaimer(reclaim, next_expiry, lambda: woken.append(True))
     assert await reclaimer.run_once() == 0.0
     assert woken == [True]
-    assert await reclaimer.run_once() == 0.5
-    assert woken == [True]
+    assert await reclaimer.run_once() == 0.8, "another process has settled it"
+    assert await reclaimer.run_once() == 0.25
+    assert (woken, asked) == ([True], [0.8] * 3), "another process may use a shorter lease"
+
+
+async def test_the_next_lease_to_end_is_known_and_nothing_is_waited_for_longer_than_asked() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    assert await next_expiry_seconds(bench.store, bench.clock, 99) == 99
+    await bench.accept(endpoint)
+    await bench.deliverer.round()
+    bench.clock.advance(20)
+    assert await next_expiry_seconds(bench.store, bench.clock, 99) == bench.tuning.lease_seconds - 20
+    assert await next_expiry_seconds(bench.store, bench.clock, 5) == 5
+
+
+async def test_on_a_store_that_notices_all_writes_an_idle_dispatcher_sleeps_long_but_not_after_a_change() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    dispatcher = Dispatcher(bench.deliverer, bench.directory, bench.clock, 10)
+    assert await dispatcher.run_once() == 10
+    assert await dispatcher.run_once() == 0.5, "the directory was not refreshed, as it had just been"
+    bench.clock.advance(1)
+    await bench.accept(endpoint)
+    assert await dispatcher.run_once() == 0.5, "there was something to claim, and there may be more"
 
 
 # -- clock sync --------------------------------------------------------------------------------------------

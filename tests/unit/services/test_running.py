@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 
+from msgspec import UNSET
+
 from doorstep.clock import SECOND
 from doorstep.errors import StoreUnavailable
 from doorstep.services.worker import keep_running, pause
@@ -96,6 +98,17 @@ def test_a_failing_round_is_told_and_tried_again_with_growing_pauses_up_to_a_sec
     troubles = [fact for fact in told if isinstance(fact, ServiceTrouble)]
     assert [fact.retry_in_seconds for fact in troubles] == gaps
     assert troubles[0].error == "StoreUnavailable: away"
+    assert troubles[0].traceback is UNSET
+
+
+def test_an_error_of_our_own_is_told_with_its_traceback() -> None:
+    def act(n: int) -> float:
+        if n == 1:
+            raise KeyError("ours")
+        return 60
+
+    (trouble,) = [fact for fact in run(act, 1)[1] if isinstance(fact, ServiceTrouble)]
+    assert "in act" in str(trouble.traceback)
 
 
 def test_after_a_success_the_pauses_begin_small_again() -> None:

@@ -37,8 +37,14 @@ SMALL_INDEXES = (
 """These indexes may be scanned from the start: lanes stop at the first row, workers limit the deliveries in progress,
 live bulk operations are few, and so are circuits that are not closed."""
 SMALL_TABLES = ("doorstep_variables", "doorstep_orgs", "doorstep_endpoints", "doorstep_counters")
-WIDTHS = {"ADD_EVENTS": 15, "ADD_PAYLOADS": 3, "ADD_DELIVERIES": 10, "ADD_IDEMPOTENCY_KEYS": 7, "ADD_ATTEMPTS": 21}
-WIDTHS |= {"ADD_RELEASED_HISTORY": 8, "ADD_INCIDENTS": 2, "ADD_COUNTS": 4 + len(FIGURES)}
+WIDTHS = {"ADD_EVENTS": 16, "ADD_PAYLOADS": 3, "ADD_DELIVERIES": 10, "ADD_IDEMPOTENCY_KEYS": 7, "ADD_ATTEMPTS": 22}
+WIDTHS |= {
+    "ADD_SEARCH_VALUES": 4,
+    "ADD_CLAIMED_DELIVERIES": 14,
+    "ADD_HISTORY": 8,
+    "ADD_INCIDENTS": 2,
+    "ADD_COUNTS": 4 + len(FIGURES),
+}
 LEFT_OUT = ("_MOVE", "_LOCK_GROUPS", "_LOCK_ITS_GROUPS", "_LOCK_THEIR_GROUPS", "_CUSTOM_PLAN")
 """Only PostgreSQL executes these statements."""
 

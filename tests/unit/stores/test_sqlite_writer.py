@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from doorstep.stores.sql.sqlite import checkpoints, connections, writer
 from doorstep.stores.sql.sqlite.connections import connect
 from doorstep.stores.sql.sqlite.writer import Writer
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.scene import until
 
 Job = Callable[[sqlite3.Connection], object]
 
@@ -276,3 +278,93 @@ async def test_while_the_whole_file_is_written_again_everybody_is_refused_at_onc
         await asyncio.sleep(0)
     assert await thread.run(note("kept")) == 1
     assert notes(path) == {"kept"}
+
+
+# -- changes by other processes --------------------------------------------------------------------------------
+
+
+async def asleep(thread: Writer) -> None:
+    """Wait until the writer no longer checks at intervals."""
+    await until(lambda: thread._idle_checks >= writer.CHECKS_BEFORE_SLEEP, "a writer that sleeps")
+    await asyncio.sleep(2 * writer.WATCH_SECONDS)
+
+
+async def test_a_writer_that_sleeps_is_woken_by_a_write_of_another_process_and_wakes_the_workers(
+    thread: Writer, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SLEEP_SECONDS", 1_000.0)
+    monkeypatch.setattr(writer, "CHECKS_BEFORE_SLEEP", 3)
+    woken = asyncio.Event()
+    thread.watch(woken.set)
+    for text in "abc":
+        await asleep(thread)
+        woken.clear()
+        with closing(connect(path)) as other:
+            other.execute("INSERT INTO notes VALUES (?)", (text,))
+        await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)
+    await thread.run(note("ours"))
+    assert notes(path) == {"a", "b", "c", "ours"}
+
+
+async def test_a_writer_that_sleeps_does_not_check_until_something_happens(
+    thread: Writer, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SLEEP_SECONDS", 1_000.0)
+    monkeypatch.setattr(writer, "CHECKS_BEFORE_SLEEP", 3)
+    thread.watch(lambda: None)
+    await asleep(thread)
+    checks = 0
+
+    def count(_: Writer, __: object) -> bool:
+        nonlocal checks
+        checks += 1
+        return False
+
+    monkeypatch.setattr(Writer, "_check_for_changes", count)
+    await asyncio.sleep(10 * writer.WATCH_SECONDS)
+    assert checks == 0
+    await asyncio.wait_for(thread.run(note("ours")), PATIENCE_SECONDS)
+
+
+async def test_before_it_sleeps_the_writer_checks_for_writes_only_while_no_fork_is_possible(
+    thread: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SLEEP_SECONDS", 0.01)
+    monkeypatch.setattr(writer, "CHECKS_BEFORE_SLEEP", 0)
+    users: list[int] = []
+
+    def record(_: Writer, __: object) -> bool:
+        users.append(connections.fork_guard._users)
+        return False
+
+    monkeypatch.setattr(Writer, "_check_for_changes", record)
+    thread.watch(lambda: None)
+    await until(lambda: len(users) >= 10, "ten checks")
+    assert 0 not in users
+
+
+async def test_a_commit_while_the_connection_is_replaced_counts_as_a_change(path: str) -> None:
+    thread = Writer(path)
+    thread.watch(lambda: None)
+    assert thread._check_for_changes(thread._connection.opened()), "the first check"
+    assert not thread._check_for_changes(thread._connection.opened())
+    with closing(connect(path)) as other:
+        thread._connection.close_idle()
+        other.execute("INSERT INTO notes VALUES ('a')")
+    assert thread._check_for_changes(thread._connection.opened())
+    thread._connection.close()
+    thread._file_watch.close()
+
+
+async def test_without_a_report_of_the_kernel_the_writer_still_checks_at_intervals(
+    thread: Writer, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer.FileWatch, "set", lambda watch: False)
+    monkeypatch.setattr(writer, "CHECKS_BEFORE_SLEEP", 3)
+    woken = asyncio.Event()
+    thread.watch(woken.set)
+    await until(lambda: thread._idle_checks > 3, "many checks")
+    woken.clear()
+    with closing(connect(path)) as other:
+        other.execute("INSERT INTO notes VALUES ('a')")
+    await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)

@@ -18,6 +18,7 @@ from doorstep.telemetry.facts import (
     Fact,
     LateSettle,
     Notice,
+    RetryScheduled,
     ServiceTrouble,
     StatusTransition,
     json_lines,
@@ -98,6 +99,10 @@ EVERY_KIND: list[Fact] = [
         attempt=1, correlation_id="c", org_id=ORG,
     ),
     LateSettle(at=AT, delivery_id=DELIVERY, event_id=EVENT, attempt=1, worker="w", correlation_id="c", org_id=ORG),
+    RetryScheduled(
+        at=AT, event_id=EVENT, delivery_id=DELIVERY, endpoint_id=ENDPOINT, retry_attempts=0, next_retry_at=AT,
+        duration_seconds=0.01, correlation_id="c", org_id=ORG,
+    ),
     CircuitTransition(at=AT, endpoint_id=ENDPOINT, org_id=ORG, old_state="closed", new_state="open", failures=5, reason=""),
     EntityTransition(
         at=AT, pipeline="protocol", entity_id="p1", old_status="uploaded", new_status="extracting", reason="attempt 1",

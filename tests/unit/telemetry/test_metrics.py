@@ -47,6 +47,19 @@ def test_buckets_add_up_to_their_count() -> None:
     assert told["doorstep_retry_attempts_count"] == 3 and told["doorstep_retry_attempts_sum"] == 14
 
 
+def test_each_endpoint_has_its_own_histogram_of_response_times() -> None:
+    endpoints = [an_endpoint(new_id(), name=name) for name in ("slow", "quick")]
+    figures = (Figures(response_0=1, response_13=1, response_us=90 * SECOND), Figures(response_2=3, response_us=60_000))
+    told = read(seen(endpoints=[EndpointFigures(*one, False) for one in zip(endpoints, figures, strict=True)]))
+    of = {one.name: f"('endpoint', '{one.name}'), ('endpoint_id', '{one.endpoint_id}')" for one in endpoints}
+    metric = "doorstep_endpoint_response_seconds"
+    assert told[f"{metric}_bucket[{of['slow']}, ('le', '60.0')]"] == 1
+    assert told[f"{metric}_bucket[{of['slow']}, ('le', '+Inf')]"] == told[f"{metric}_count[{of['slow']}]"] == 2
+    assert told[f"{metric}_sum[{of['slow']}]"] == 90
+    assert told[f"{metric}_bucket[{of['quick']}, ('le', '0.025')]"] == 3
+    assert told[f"{metric}_sum[{of['quick']}]"] == 0.06
+
+
 def test_the_process_tells_its_load_and_how_old_its_figures_are() -> None:
     told = read(seen())
     assert told["doorstep_process_snapshot_age_seconds"] == 4
@@ -56,7 +69,8 @@ def test_the_process_tells_its_load_and_how_old_its_figures_are() -> None:
 
 def test_before_the_store_has_ever_answered_there_is_only_the_process_and_an_endless_age() -> None:
     told = read(None)
-    assert all(name.startswith("doorstep_process_") for name in told)
+    timed = tuple(one.name for one in prometheus.TIMED)
+    assert all(name.startswith(("doorstep_process_", *timed)) for name in told)
     assert told["doorstep_process_snapshot_age_seconds"] == math.inf
 
 
@@ -70,6 +84,6 @@ def test_a_hostile_endpoint_name_cannot_break_out_of_its_label() -> None:
 
 def test_no_two_metrics_share_a_name_in_either_text_format() -> None:
     names = [one.name.removesuffix("_total") for one in MEASURES] + [
-        name.removesuffix("_total") for name in prometheus.PROCESS
+        name.removesuffix("_total") for name in (*prometheus.PROCESS, *(one.name for one in prometheus.TIMED))
     ]
     assert len(names) == len(set(names))

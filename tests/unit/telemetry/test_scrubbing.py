@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import traceback
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from doorstep.errors import StoreUnavailable
 from doorstep.telemetry.facts import Fact, Notice
-from doorstep.telemetry.logs import NoticeHandler
+from doorstep.telemetry.logs import NoticeHandler, without
 from doorstep.telemetry.redaction import Secrets, passwords_in, safe_message, scrubbed, traceback_of
 from tests.support.matrix import each_case
 
@@ -86,6 +89,48 @@ def test_the_secrets_of_the_process_are_hidden_in_texts_wherever_they_come_from(
     assert secrets.hidden_in(fields) == {"a": "***", "b": ["***", 5, None], "c": "*** ***", "d": "7 chars"}
     assert secrets.hidden_in(ValueError("the-admin-key")) == "***"
     assert secrets.found_in(b'{"b":"a\\"quoted\\"one"}') and not secrets.found_in(b'{"d":"7 chars"}')
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/doorstep/shop.py", line 7, in open_doorstep
+    doorstep.open("doorstep", word='doorstep'
+    ~~~~~~~~^^^^^
+doorstep.errors.Refused: doorstep is wrong
+doorstep: and so it is
+    doorstep"""
+
+
+def test_a_secret_that_is_a_word_changes_no_name_in_a_traceback_but_is_hidden_wherever_it_is_a_value() -> None:
+    fact = Notice(at="", level="error", message="m", fields={"traceback": TRACEBACK, "other": "doorstep"})
+    hidden = without(fact, Secrets(["doorstep"]))
+    assert isinstance(hidden, Notice)
+    assert hidden.fields["other"] == "***"
+    assert (
+        hidden.fields["traceback"]
+        == """Traceback (most recent call last):
+  File "/srv/doorstep/shop.py", line 7, in open_doorstep
+    doorstep.open("***", word='***'
+    ~~~~~~~~^^^^^
+doorstep.errors.Refused: *** is wrong
+***: and so it is
+    ***"""
+    )
+
+
+_WORDS = st.text(st.characters(codec="utf-8"), max_size=60)
+
+
+@given(secret=st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size=8), before=_WORDS, after=_WORDS)
+def test_no_secret_in_the_text_of_an_exception_is_ever_shown(secret: str, before: str, after: str) -> None:
+    try:
+        raise RuntimeError(before + secret + after)
+    except RuntimeError as error:
+        text = "".join(traceback.format_exception(error))
+    assume("*" not in secret and secret not in "RuntimeError: ")
+    frames = text.partition("RuntimeError: ")[0]
+    shown = Secrets([secret]).hidden_in_traceback(text)
+    assert shown.startswith(frames + "RuntimeError: ")
+    assert secret not in shown.removeprefix(frames)
 
 
 @each_case(

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from doorstep.clock import AnchoredClock
+from doorstep.clock import AnchoredClock, to_datetime
 from doorstep.errors import Permanent, Transient
 from doorstep.model.attempt import Category, Code, Failure, Reply
 from doorstep.transports.handler import HandlerTransport
@@ -89,7 +89,7 @@ async def test_a_handler_gets_the_delivery_and_its_return_is_success(kind: Calla
         "user.created",
     )
     assert (received.attempt, received.retry_attempts, received.correlation_id) == (2, 1, "request-1")
-    assert received.accepted_at == NOW and received.event_id != received.delivery_id
+    assert received.accepted_at == to_datetime(NOW) and received.event_id != received.delivery_id
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 import msgspec
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from doorstep.errors import Permanent
-from doorstep.transports.handler_replies import Redaction, failure_of, worded
+from doorstep.transports.handler_replies import MASK, Redaction, failure_of, worded
 from tests.support.matrix import each_case
 
 PAYLOAD = msgspec.json.encode(
@@ -90,6 +92,40 @@ def test_lines_of_the_program_and_its_own_words_stay() -> None:
 def test_names_are_taken_out_where_they_are_quoted_and_stay_where_they_are_words() -> None:
     assert kept_of(name).splitlines()[-1] == "KeyError: [[payload], [payload], [payload]]"
     assert "LookupError: no card [payload]" in kept_of(single)
+
+
+CARD = "4111-1111"
+
+
+class MissingItems(Exception):
+    pass
+
+
+def ship(order: object) -> None:
+    try:
+        order.items  # type: ignore[attr-defined]  # noqa: B018
+    except AttributeError as error:
+        raise MissingItems(f"of {CARD}") from error
+
+
+def test_no_name_in_a_traceback_is_masked_even_if_the_payload_has_it_as_a_value() -> None:
+    names = ["MissingItems", "AttributeError", "ship", "order", "items", "object", "test_redaction", __file__]
+    payload = msgspec.json.encode({"items": names, "card": CARD})
+    try:
+        ship(object())
+    except MissingItems as error:
+        detail = failure_of(error, payload).detail
+    assert f'File "{__file__}", line ' in detail and ", in ship\n" in detail
+    assert "    order.items  # type: ignore" in detail
+    assert "\nAttributeError: 'object' object has no attribute 'items'\n" in detail
+    assert detail.endswith(f"\n{__name__}.MissingItems: of [payload]\n")
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=4), st.text(max_size=40))
+def test_every_value_of_the_payload_in_the_text_of_an_exception_is_masked(value: str, around: str) -> None:
+    error = ValueError(f"{around}{value}{around}")
+    assume(value not in f"{MASK} {around}{MASK}{around} ValueError: \n" and value != around)
+    assert value not in failure_of(error, msgspec.json.encode({"value": value})).detail
 
 
 def test_an_error_that_holds_itself_has_an_end() -> None:

@@ -180,8 +180,7 @@ class Operators:
         letters = DeadLetterFilter(endpoint_id=await id_of(self._doorstep, sample))
         page, _ = await self._doorstep.components.reader.dead_letters(DEFAULT_ORG, letters, None, 1)
         for letter in page.items:
-            view = await self._doorstep.event(DEFAULT_ORG, letter.event_id)
-            return letter.delivery_id, view.event.payload
+            return letter.delivery_id, bytes((await self._doorstep.event(letter.event_id)).payload_json)
         raise NotFound(f"{sample.name} has no dead letters")
 
     async def _bulk(self, kind: BulkKind, selection: Selection, reason: str, **options: Any) -> None:

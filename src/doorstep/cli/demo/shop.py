@@ -21,11 +21,11 @@ from doorstep.errors import DoorstepError, NotFound, Permanent, Transient
 from doorstep.model.alert import ChannelKind
 from doorstep.model.attempt import Code
 from doorstep.model.endpoint import CircuitRules, RetryPolicy
-from doorstep.model.entity import Entity
 from doorstep.model.org import Role
 from doorstep.operations.channels import ChannelForm
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Gate, Stage
+from doorstep.schemas.pipelines import Entity
 from doorstep.transports.handler_replies import Received
 
 _NEVER_OPENS = CircuitRules(failures_max=1_000)
@@ -309,7 +309,7 @@ def _quality(number: int) -> str:
 async def _read_bill(bill: Entity) -> dict[str, Any]:
     await asyncio.sleep(random.uniform(0.8, 1.8))
     if bill.data["scan"] == BLANK:
-        raise Permanent(Code.INVALID_FORMAT, "The pages are blank.")
+        raise Permanent(Code.INVALID_FORMAT, "The scan contains no text.")
     if bill.data["scan"] == SMUDGED and random.random() < _SMUDGED_SHARE:
         raise Transient("UNREADABLE", "The total cannot be read.")
     total = round(random.uniform(40, 1_900), 2)

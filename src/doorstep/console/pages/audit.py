@@ -15,36 +15,26 @@ from doorstep.model.action import ActionKind, AuditEntry
 
 PAGES = Pages("/audit")
 _LIMIT = 100
-_PREFIXES_MAX = 20
 
 
 @PAGES.get()
 async def show(request: PageRequest) -> Response:
     query, reader = request.query, request.reader
-    about, prefixes = query.id("about"), await _prefixes_of(request, query.text("actor"))
+    about, since, until = query.id("about"), query.moment("since"), query.moment("until")
     page = await reader.audit(
         request.org_id,
-        prefixes[0] if prefixes else query.text("actor"),
+        query.text("actor"),
         query.text("action"),
         query.text("cursor"),
         _LIMIT,
         () if about is None else (about,),
+        since=since,
+        before=until,
     )
     names = await reader.endpoint_names(request.org_id, endpoints_in(page.items))
     rows = [(one, subjects_of(one, names), linked(one.result), linked(one.reason)) for one in page.items]
     people = await reader.key_names(request.org_id, (one.actor for one in page.items))
-    return request.page("audit.html", rows=rows, next=page.next, people=people, prefixes=prefixes)
-
-
-async def _prefixes_of(request: PageRequest, name: str | None) -> list[str]:
-    """The prefixes of the keys with this name, newest first. Users know names, but the log stores prefixes.
-
-    Links to the entries of one actor also set the parameter `literal` to that actor. The actor is then not looked up as
-    the name of a key, because a key may have the same name as an actor that is not a key.
-    """
-    if name is None or name == request.query.text("literal"):
-        return []
-    return await request.reader.keys_called(request.org_id, name, _PREFIXES_MAX)
+    return request.page("audit.html", rows=rows, next=page.next, people=people, since=since, until=until)
 
 
 _ID_CHARACTERS = 8

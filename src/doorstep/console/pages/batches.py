@@ -40,7 +40,7 @@ async def show(request: PageRequest) -> Response:
         batch=batch,
         delivery=delivery,
         endpoint=await request.reader.endpoint(request.org_id, batch.endpoint_id),
-        held=await request.reader.why_held(delivery),
+        held=batch.held,
         log=log[::-1],
         resubmittable=delivery.state in DEAD_STATES and not delivery.deleted,
         seconds=2 if delivery.state in OPEN_STATES else 15,

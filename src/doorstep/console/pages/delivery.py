@@ -9,24 +9,25 @@ from uuid import UUID
 
 from starlette.responses import Response
 
+from doorstep.clock import Instant
+from doorstep.console import outcomes
 from doorstep.console.attempts import Sending, ShownAttempt, sending_of
 from doorstep.console.confirm import Confirmation, confirmed
 from doorstep.console.request import PageRequest, Pages
-from doorstep.console.timeline import PLANNED, Edge, Key, Life, Timeline, keys_of, timeline, waits_of
+from doorstep.console.timeline import Edge, Key, Timeline, keys_of, timeline
 from doorstep.errors import NotFound
 from doorstep.model.action import ACTS_ON, ActionKind, AuditEntry
 from doorstep.model.attempt import Attempt
-from doorstep.model.delivery import OPEN_STATES, Delivery, DeliveryState, HistoryEntry
+from doorstep.model.delivery import OPEN_STATES, Delivery, DeliveryState, HistoryEntry, Hold
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event, EventView
-from doorstep.operations.actions import DONE
 from doorstep.operations.reader import Described
+from doorstep.operations.waits import Change, changes_of, endpoint_actions, life_of, read_waits
+from doorstep.policy.waits import Wait
 
 PAGES = Pages("/deliveries/{delivery_id}")
 ATTEMPTS_SHOWN = 30
 _HISTORY_SHOWN = 100
-_CIRCUIT_CHANGES_MAX = 500
-_ENDPOINT_ACTIONS_MAX = 100
 _DOWNLOAD = {"Content-Security-Policy": "sandbox; default-src 'none'"}
 _QUESTIONS = {
     ActionKind.SKIP: Confirmation("Skip", "It becomes a dead letter, and is not retried unless you retry it there."),
@@ -79,8 +80,7 @@ def as_file(content: bytes, name: str) -> Response:
 
 @PAGES.post("/retry")
 async def retry(request: PageRequest) -> Response:
-    await _act(request, ActionKind.RETRY)
-    return request.done("The delivery will be retried.")
+    return await outcomes.retry(request, request.id("delivery_id"))
 
 
 async def _ask(request: PageRequest) -> tuple[str, Confirmation]:
@@ -91,14 +91,9 @@ async def _ask(request: PageRequest) -> tuple[str, Confirmation]:
 
 @confirmed(PAGES, "/{act}", _ask)
 async def answer(request: PageRequest, reason: str) -> Response:
-    kind = _kind(request)
-    await _act(request, kind, reason)
-    return request.done(f"The delivery was {DONE[kind]}.")
-
-
-async def _act(request: PageRequest, kind: ActionKind, reason: str = "") -> None:
-    delivery_id = request.id("delivery_id")
+    kind, delivery_id = _kind(request), request.id("delivery_id")
     await request.components.deliveries.act_on(kind, request.org_id, delivery_id, request.actor, reason)
+    return request.done(outcomes.done(request, kind))
 
 
 def _kind(request: PageRequest) -> ActionKind:
@@ -129,12 +124,12 @@ async def kept_event(request: PageRequest, event_id: UUID) -> EventView | None:
 class DeliveryDetails(NamedTuple):
     delivery: Delivery
     endpoint: Endpoint
-    held: str | None
+    held: Hold | None
     attempts: list[ShownAttempt]
     """The latest attempts, at most ATTEMPTS_SHOWN of them, newest first."""
     older_attempts: int
     """The number of older attempts, which are not shown."""
-    history: list[HistoryEntry]
+    history: list[Change]
     timeline: Timeline
     actions: frozenset[ActionKind]
     """The actions that the state of the delivery allows."""
@@ -156,24 +151,24 @@ async def _details(request: PageRequest, one: Described, event: Event | None) ->
     delivery, endpoint = one.delivery, one.endpoint
     log = await _log_of(request, delivery, endpoint, event)
     shown = log.attempts[-ATTEMPTS_SHOWN:]
-    life = Life(
-        delivery=delivery,
-        endpoint=endpoint,
-        deliver_at=event.deliver_at if event else None,
-        ordering_key=event.ordering_key if event else None,
-        history=log.history,
-        retries_at={one.number: one.next_retry_at for one in log.attempts if one.next_retry_at},
-        revive_after_seconds=request.components.tuning.revive_after_seconds,
-        endpoint_actions=log.endpoint_actions,
+    life = life_of(
+        delivery,
+        endpoint,
+        event,
+        log.history,
+        log.attempts,
+        log.endpoint_actions,
+        request.components.tuning.revive_after_seconds,
     )
+    waits = await read_waits(request.reader, life, request.now)
     return DeliveryDetails(
         delivery=delivery,
         endpoint=endpoint,
         held=one.held,
         attempts=log.sending.shown(shown)[::-1],
         older_attempts=len(log.attempts) - len(shown),
-        history=log.history[-_HISTORY_SHOWN:],
-        timeline=await _timeline(request, life, Edge.of(delivery.created_at, log.attempts, shown), shown),
+        history=list(changes_of(log.history, waits))[-_HISTORY_SHOWN:],
+        timeline=_timeline(delivery, waits, Edge.of(delivery.created_at, log.attempts, shown), shown, request.now),
         actions=frozenset() if delivery.deleted else actions_in(delivery.state),
     )
 
@@ -205,18 +200,12 @@ async def _log_of(request: PageRequest, delivery: Delivery, endpoint: Endpoint, 
     reader, org_id = request.reader, request.org_id
     attempts = await reader.attempts(org_id, delivery.delivery_id)
     history = await reader.history(org_id, delivery.delivery_id)
-    actions: Sequence[AuditEntry] = ()
-    if endpoint.updated_at > delivery.created_at:  # actions on the endpoint before this time do not affect the delivery
-        page = await reader.audit(org_id, None, None, None, _ENDPOINT_ACTIONS_MAX, [endpoint.endpoint_id])
-        actions = page.items
+    actions = await endpoint_actions(reader, delivery, endpoint)
     return _Log(attempts, history, actions, await sending_of(request, delivery, endpoint, event, history, actions))
 
 
-async def _timeline(request: PageRequest, life: Life, edge: Edge, shown: Sequence[Attempt]) -> Timeline:
-    delivery, now = life.delivery, request.now
-    waits = waits_of(life, now)
-    if any(wait.kind != PLANNED for wait in waits):  # only then can the circuit have held the delivery
-        changes = await request.reader.circuit_history(request.org_id, delivery.endpoint_id, _CIRCUIT_CHANGES_MAX)
-        waits = waits_of(life._replace(circuit_changes=changes), now)
+def _timeline(
+    delivery: Delivery, waits: Sequence[Wait], edge: Edge, shown: Sequence[Attempt], now: Instant
+) -> Timeline:
     running = delivery.claimed_at if delivery.state is DeliveryState.IN_PROGRESS else None
     return timeline(edge, waits, shown, running, now)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
-from doorstep.clock import Instant, seconds
+from doorstep.clock import Instant, moment, seconds
 from doorstep.console.charts import RANGES, Charts
 from doorstep.console.confirm import endpoint_of, of_events, one_time_id, place_of, reason_of, start_bulk
 from doorstep.console.endpoint_form import (
@@ -21,8 +21,8 @@ from doorstep.console.endpoint_form import (
     texts_of,
 )
 from doorstep.console.fields import EVENT_FILTER, Fields, one_of
-from doorstep.console.formatting import lasting, moment, span_text
-from doorstep.console.request import ACT, FormError, PageRequest, Pages
+from doorstep.console.formatting import lasting, span_text
+from doorstep.console.request import FormError, PageRequest, Pages
 from doorstep.engine.directory import unseal_headers
 from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.bulk import BulkKind
@@ -32,7 +32,7 @@ from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
 from doorstep.operations.actions import TEST_EVENT, TEST_PAYLOAD
 from doorstep.operations.endpoint_rules import EndpointForm, form_of
 from doorstep.operations.endpoints import DRAIN_MAX, DRAIN_MIN, unexpired
-from doorstep.policy.reports import WINDOWS, success_rate, time_to_delivery
+from doorstep.policy.reports import WINDOWS, response_time, success_rate, time_to_delivery
 from doorstep.policy.retry import BUILT_IN
 from doorstep.schemas.endpoints import DESTINATIONS, INPUTS
 
@@ -70,7 +70,8 @@ async def show(request: PageRequest) -> Response:
         level=report.now,
         success=success_rate(report.sum),
         p95_seconds=time_to_delivery(report.sum, 0.95),
-        charts=[charts.deliveries(), charts.times(), charts.success()],
+        response_seconds=[response_time(report.sum, rank) for rank in (0.5, 0.95, 0.99)],
+        charts=[charts.deliveries(), charts.responses(), charts.times(), charts.success()],
         slo=standing.report,
         waiting_since=standing.waiting_since,
         circuit=await reader.circuit(org_id, endpoint_id),
@@ -111,8 +112,11 @@ def _settings(request: PageRequest, endpoint: Endpoint) -> Iterator[tuple[str, s
 
 def _circuit_rules(endpoint: Endpoint) -> str:
     rules = endpoint.circuit
+    if not rules.enabled:
+        return f"never opens; disabled after {lasting(seconds(rules.disable_after_seconds))} without a success"
+    first, last = lasting(seconds(rules.probe_seconds_min)), lasting(seconds(rules.open_seconds))
     return (
-        f"opens for {lasting(seconds(rules.open_seconds))} after {rules.failures_max} failures in a row; "
+        f"opens after {rules.failures_max} failures in a row; probes every {last if first == last else f'{first} to {last}'}; "
         f"disabled after {lasting(seconds(rules.disable_after_seconds))} without a success"
     )
 
@@ -250,13 +254,12 @@ async def test(request: PageRequest) -> Response:
     return request.done("The test event was sent.", f"/console/events/{receipt.event_id}")
 
 
-@PAGES.get("/rotate", ACT)
-async def ask_rotate(request: PageRequest) -> Response:
+async def _rotate_form(request: PageRequest, error: FormError | None) -> Response:
     scheme = _scheme(await endpoint_of(request))
-    return await _form(request, "endpoint_rotate.html", None, overlaps=_OVERLAPS, scheme=scheme)
+    return await _form(request, "endpoint_rotate.html", error, overlaps=_OVERLAPS, scheme=scheme)
 
 
-@PAGES.post("/rotate")
+@PAGES.form("/rotate", _rotate_form)
 async def rotate(request: PageRequest) -> Response:
     overlap = request.form.number("overlap_seconds", 0, max(map(float, _OVERLAPS)))
     rotated = await request.components.endpoints.rotate(
@@ -265,6 +268,7 @@ async def rotate(request: PageRequest) -> Response:
         request.actor,
         86_400 if overlap is None else overlap,
         request.form.text("signing"),
+        request.form.text("secret"),
     )
     return _secret_page(request, rotated.endpoint, rotated.verifier, rotated.old_expires_at)
 
@@ -335,8 +339,8 @@ async def replay(request: PageRequest) -> Response:
 
 async def _range_form(request: PageRequest, entered: Fields, error: InvalidInput | None = None) -> Response:
     span = {
-        "created_from": _for_input(entered, "created_from"),
-        "created_before": _for_input(entered, "created_before") or moment(request.now)[:16].replace(" ", "T"),
+        "created_from": entered.for_input("created_from"),
+        "created_before": entered.for_input("created_before") or moment(request.now)[:16].replace(" ", "T"),
     }
     endpoint = await endpoint_of(request)
     return request.page(
@@ -348,12 +352,3 @@ async def _range_form(request: PageRequest, entered: Fields, error: InvalidInput
         place=place_of(endpoint),
         statuses=[(status, status) for status in EventStatus],
     )
-
-
-def _for_input(entered: Fields, name: str) -> str:
-    """The value for a date and time input, in UTC without an offset; empty if it cannot be parsed."""
-    try:
-        at = entered.moment(name)
-    except InvalidInput:
-        return ""
-    return "" if at is None else moment(at).replace(" ", "T")

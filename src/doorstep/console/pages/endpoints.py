@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from doorstep.console.fields import one_of
 from doorstep.console.formatting import plural, share
 from doorstep.console.request import PageRequest, Pages
 from doorstep.errors import InvalidInput
@@ -15,8 +16,8 @@ from doorstep.model.endpoint import CircuitState, Endpoint, EndpointState
 from doorstep.model.listing import Page
 from doorstep.model.rollup import Figures
 from doorstep.operations.reader import Place, page_of_sorted
-from doorstep.operations.stats import Health
-from doorstep.policy.reports import WINDOWS, success_rate, time_to_delivery
+from doorstep.operations.stats import SORTED_MAX, Health, Order
+from doorstep.policy.reports import WINDOWS, response_time, success_rate, time_to_delivery
 
 PAGES = Pages("/endpoints")
 _LIMIT = 50
@@ -43,7 +44,11 @@ class Row(NamedTuple):
         return is_losing(self.health.recent)
 
     @property
-    def p95_seconds(self) -> float | None:
+    def response_seconds(self) -> float | None:
+        return response_time(self.health.recent, 0.95)
+
+    @property
+    def delivery_seconds(self) -> float | None:
         return time_to_delivery(self.health.recent, 0.95)
 
     @property
@@ -56,16 +61,39 @@ class Row(NamedTuple):
         return [hour.retried + hour.died for hour in self.trend]
 
 
+COLUMNS = {
+    "name": "Endpoint",
+    "success_rate": "Success",
+    "response_time": "Response p95",
+    "time_to_delivery": "Delivery p95",
+    "attempts": "Attempts",
+    "queue_depth": "Waiting",
+    "dead_letters": "Dead letters",
+}
+"""The columns by which the list can be sorted."""
+
+
 @PAGES.get()
 async def show(request: PageRequest) -> Response:
-    page, complete = await _found(request)
+    order = _order(request)
+    page, complete = await _found(request, order)
     return request.page(
         "endpoints.html",
         rows=await _rows(request, page.items),
         next=page.next,
-        complete=complete or page.next is not None,
+        complete=complete or (order is None and page.next is not None),
+        order=order,
+        columns=COLUMNS,
+        sorted_max=SORTED_MAX,
         states=list(EndpointState)[:3],
     )
+
+
+def _order(request: PageRequest) -> Order | None:
+    by = request.query.text("sort")
+    order = request.query.text("order") or ("asc" if by == "name" else "desc")
+    descending = one_of("order", order, {"asc": False, "desc": True})
+    return None if by is None else Order(one_of("sort", by, {name: name for name in COLUMNS}), descending)
 
 
 async def _rows(request: PageRequest, endpoints: Sequence[Endpoint]) -> list[Row]:
@@ -75,23 +103,32 @@ async def _rows(request: PageRequest, endpoints: Sequence[Endpoint]) -> list[Row
     return [Row(one, trends[key], trouble_of(one)) for one, key in zip(healths, ids)]
 
 
-async def _found(request: PageRequest) -> tuple[Page[Endpoint], bool]:
+async def _found(request: PageRequest, order: Order | None) -> tuple[Page[Endpoint], bool]:
     """A page of the matching endpoints, and whether all candidates were examined."""
-    with_backlog = request.query.flag("waiting")
+    with_backlog, complete = request.query.flag("waiting"), True
+    placed: list[tuple[Place, Endpoint]]
     if request.query.flag("trouble"):
         healths, complete = await unhealthy(request)
-        chosen = [one for one in healths if one.now.now_open or not with_backlog]
-        return _page(request, [(by_trouble(one), one.endpoint) for one in chosen], 1), complete
-    if with_backlog:
-        waiting = await request.reader.waiting(request.org_id)
-        return _page(request, [(one.place, one.endpoint) for one in waiting], 2), True
-    return await _walked(request), True
+        placed = [(by_trouble(one), one.endpoint) for one in healths if one.now.now_open or not with_backlog]
+    elif with_backlog:
+        placed = [(one.place, one.endpoint) for one in await request.reader.waiting(request.org_id)]
+    elif order is not None:
+        chosen, complete = await request.components.reporter.sortable(request.org_id, _matcher(request))
+        placed = [((), one) for one in chosen]
+    else:
+        return await _walked(request), True
+    return await _page(request, placed, order), complete
 
 
-def _page(request: PageRequest, placed: Sequence[tuple[Place, Endpoint]], keys: int) -> Page[Endpoint]:
+async def _page(request: PageRequest, placed: Sequence[tuple[Place, Endpoint]], order: Order | None) -> Page[Endpoint]:
     """The page of matching endpoints that starts after the cursor. The list is sorted in memory."""
-    matches = _matcher(request)
-    return page_of_sorted([one for one in placed if matches(one[1])], keys, request.query.text("cursor"), _LIMIT)
+    matches, cursor = _matcher(request), request.query.text("cursor")
+    matching = [one for one in placed if matches(one[1])]
+    if order is None:
+        keys = 1 if request.query.flag("trouble") else 2
+        return page_of_sorted(matching, keys, cursor, _LIMIT)
+    endpoints = [endpoint for _, endpoint in matching]
+    return await request.components.reporter.sorted_page(request.org_id, LATELY, endpoints, order, cursor, _LIMIT)
 
 
 async def _walked(request: PageRequest) -> Page[Endpoint]:

@@ -1,13 +1,12 @@
-"""Events: the list, the search by id, the form that sends an event, and the page of one event."""
+"""Events: the list, the form that sends an event, and the page of one event."""
 
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from typing import NamedTuple
-from uuid import UUID, uuid5
+from uuid import uuid5
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from doorstep.console.confirm import Confirmation, confirmed, endpoints_of, one_time_id
 from doorstep.console.fields import events_of
@@ -20,6 +19,7 @@ from doorstep.model.delivery import DONE_STATES, OPEN_STATES, Delivery
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event, EventStatus, EventView
 from doorstep.model.org import Permission
+from doorstep.operations.inbox import held_until, holder_of
 from doorstep.policy.routing import matches
 
 LIST_PAGES = Pages("/events")
@@ -31,30 +31,6 @@ async def show_list(request: PageRequest) -> Response:
     filter = events_of(request.query)
     page = await request.reader.events(request.org_id, filter, request.query.text("cursor"), _LIMIT)
     return request.page("events.html", rows=page.items, next=page.next, filter=filter, statuses=EventStatus)
-
-
-@LIST_PAGES.get("/find")
-async def find(request: PageRequest) -> Response:
-    """Redirect to the event or the delivery with this id."""
-    try:
-        item_id = request.query.id("id")
-    except InvalidInput as error:
-        return request.refused(str(error), LIST_PAGES.path)
-    place = None if item_id is None else await _find(request, item_id)
-    if place is None:
-        return request.refused("There is no event or delivery with this id.", LIST_PAGES.path)
-    return RedirectResponse(place, 303)
-
-
-async def _find(request: PageRequest, item_id: UUID) -> str | None:
-    with suppress(NotFound):
-        return f"{LIST_PAGES.path}/{(await request.reader.summary(request.org_id, item_id)).event_id}"
-    with suppress(NotFound):
-        return (
-            f"{LIST_PAGES.path}/{(await request.reader.delivery(request.org_id, item_id)).event_id}#delivery-{item_id}"
-        )
-    of_deleted_event = await request.reader.deliveries(request.org_id, item_id)
-    return f"{LIST_PAGES.path}/{item_id}" if of_deleted_event else None
 
 
 async def _send_form(request: PageRequest, error: FormError | None) -> Response:
@@ -111,6 +87,7 @@ async def show(request: PageRequest) -> Response:
     shown, others = _divided(deliveries)
     about = [event_id, *(one.delivery_id for one in shown)]
     audit = await reader.audit(request.org_id, None, None, None, _AUDIT_MAX, about)
+    holder = holder_of(view, request.now) if view else None
     return request.page(
         "event.html",
         event_id=event_id,
@@ -122,7 +99,9 @@ async def show(request: PageRequest) -> Response:
         others_hidden=max(0, len(others) - _OTHERS_MAX),
         not_sent=_not_sent(request, event, deliveries) if event and view and not view.in_outbox else [],
         audit=audit,
-        people=await reader.key_names(request.org_id, (entry.actor for entry in audit.items)),
+        people=await reader.key_names(request.org_id, (*(entry.actor for entry in audit.items), holder or "")),
+        holder=holder,
+        held_until=held_until(view, request.now) if view else None,
         actions=_actions(view, deliveries),
         seconds=2 if any(one.state in OPEN_STATES for one in deliveries) else 15,
     )
@@ -140,7 +119,7 @@ async def retry(request: PageRequest, reason: str) -> Response:
     return request.done(f"{plural(count, 'delivery', 'deliveries')} will be retried.")
 
 
-PAGES.act("/acknowledge", lambda components: components.events.acknowledge, "The event was acknowledged.")
+PAGES.act("/acknowledge", lambda components: components.inbox.acknowledge, "The event was acknowledged.")
 
 
 @confirmed(PAGES, "/cancel", lambda request: _counted_question(request, ActionKind.CANCEL, _CANCEL))

@@ -14,14 +14,14 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from doorstep.clock import Instant, to_iso
+from doorstep.console import outcomes
 from doorstep.console.confirm import BulkConfirmation, bulk_confirmed, endpoints_of, of_letters, of_queue, reason_of
 from doorstep.console.fields import AGES, LETTER_FILTER, QUEUE_FILTER, letters_of, one_of, queue_of
 from doorstep.console.formatting import pretty
 from doorstep.console.request import ACT, FormError, PageRequest, Pages
 from doorstep.errors import Conflict, InvalidInput
-from doorstep.model.action import ActionKind
 from doorstep.model.bulk import Bulk, BulkKind
-from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, Delivery, States
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, Delivery
 from doorstep.model.listing import DeadLetterFilter
 from doorstep.model.rollup import MINUTE
 from doorstep.operations.reader import Described, DescribedCause
@@ -59,19 +59,16 @@ async def show_queue(request: PageRequest) -> Response:
 
 @QUEUE_PAGES.post("/{delivery_id}/retry")
 async def retry_waiting(request: PageRequest) -> Response:
-    return await _retry(request, WAITING_STATES, "The delivery is retried now.")
-
-
-async def _retry(request: PageRequest, only_in: States, sentence: str) -> Response:
-    await request.components.deliveries.act_on(
-        ActionKind.RETRY, request.org_id, request.id("delivery_id"), request.actor, only_in=only_in
-    )
-    return request.done(sentence)
+    return await outcomes.retry(request, request.id("delivery_id"), of="queue", only_in=WAITING_STATES)
 
 
 _RETRY_NOW = BulkConfirmation(BulkKind.RETRY, "Retry now", rate=True)
 _SKIP = BulkConfirmation(
-    BulkKind.SKIP, "Skip", "They become dead letters, and are not retried unless you retry them there.", danger=True
+    BulkKind.SKIP,
+    "Skip",
+    "skip_question",
+    "They become dead letters, and are not retried unless you retry them there.",
+    danger=True,
 )
 bulk_confirmed(QUEUE_PAGES, "/retry", _RETRY_NOW, of_queue)
 bulk_confirmed(QUEUE_PAGES, "/skip", _SKIP, of_queue)
@@ -128,6 +125,7 @@ async def _list_page(request: PageRequest, template: str, filter: DeadLetterFilt
         fields=request.query.only(*LETTER_FILTER),
         endpoints=await endpoints_of(request),
         operations=await _operations(request),
+        healthy=not request.filtered and await request.reader.is_healthy(request.org_id),
         **context,
     )
 
@@ -172,20 +170,17 @@ def _is_on_letters(bulk: Bulk) -> bool:
 
 @PAGES.post("/{delivery_id}/retry")
 async def retry_one(request: PageRequest) -> Response:
-    return await _retry(request, DEAD_STATES, f"{_retried_in(request)}.")
+    return await outcomes.retry(request, request.id("delivery_id"), of="letters", only_in=DEAD_STATES)
 
 
-def _retried_in(request: PageRequest) -> str:
-    return f"It will be retried in {request.components.tuning.revive_after_seconds:g} seconds"
-
-
-_RETRY = BulkConfirmation(BulkKind.RETRY, "Retry", "Their retry counts are reset.", rate=True, canary=True)
+_RETRY = BulkConfirmation(BulkKind.RETRY, "Retry", warning="Their retry counts are reset.", rate=True, canary=True)
 _RESOLVE = BulkConfirmation(
-    BulkKind.RESOLVE, "Resolve", "Resolved dead letters need no delivery any more, and leave this list."
+    BulkKind.RESOLVE, "Resolve", warning="Resolved dead letters need no delivery any more, and leave this list."
 )
 _DELETE = BulkConfirmation(
     BulkKind.DELETE,
     "Delete",
+    "delete_question",
     "Deleted dead letters leave every list and cannot be restored. Their attempt logs are kept.",
     danger=True,
 )
@@ -237,12 +232,11 @@ async def edit(request: PageRequest) -> Response:
         return _edit_form(request, letter, current, typed, difference, changed)
     try:
         payload, reason = None if typed == before else checked(typed), reason_of(request.form)
-        await request.components.deliveries.act_on(
-            ActionKind.RETRY, request.org_id, letter.delivery_id, request.actor, reason, payload, only_in=DEAD_STATES
+        return await outcomes.retry(
+            request, letter.delivery_id, of="letters", reason=reason, payload=payload, only_in=DEAD_STATES
         )
     except InvalidInput as error:
         return _edit_form(request, letter, current, typed, error=error)
-    return request.done(f"{_retried_in(request)}, with the {'same' if payload is None else 'edited'} payload.")
 
 
 def _edit_form(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from doorstep.console.charts import RANGES, Charts
+from doorstep.console.charts import RANGES, Chart, Charts
 from doorstep.console.fields import one_of
 from doorstep.console.pages.endpoints import LATELY, Unhealthy, by_trouble, trouble_of, unhealthy
 from doorstep.console.request import PageRequest, Pages
@@ -39,6 +39,7 @@ async def show(request: PageRequest) -> Response:
         strip=await _strip(request, hour, Count(len(found.healths), exact=found.complete)),
         attention=await _attention(request, found),
         charts=_charts(report),
+        more_charts=_more_charts(report) if request.query.text("charts") == "all" else [],
         health=health,
         more=more,
         range=chosen,
@@ -94,10 +95,11 @@ async def _worst_first(request: PageRequest, unhealthy_ones: Sequence[Health]) -
     return worst_first[:_SHOWN_MAX], len(found) > _SHOWN_MAX or oldest.next is not None
 
 
-def _charts(report: Report) -> list[object]:
+def _charts(report: Report) -> list[Chart]:
     charts = Charts(report)
-    return [
-        charts.events(), charts.success(), charts.times(),
-        charts.queue(), charts.failures(), charts.statuses(),
-        charts.deliveries(), charts.attempts(), charts.retries(),
-    ]  # fmt: skip
+    return [charts.events(), charts.success(), charts.times(), charts.queue()]
+
+
+def _more_charts(report: Report) -> list[Chart]:
+    charts = Charts(report)
+    return [charts.statuses(), charts.failures(), charts.deliveries(), charts.attempts(), charts.retries()]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from doorstep.clock import Instant
+from doorstep.clock import Instant, from_datetime
 from doorstep.console.confirm import Confirmation, confirmed
 from doorstep.console.formatting import exactly, lasting, pretty
 from doorstep.console.pages.audit import place_of_entity
@@ -16,10 +16,11 @@ from doorstep.console.pages.delivery import kept_event
 from doorstep.console.request import HOME, PageRequest, Pages
 from doorstep.console.timeline import Bar, Mark, Scale, wide
 from doorstep.errors import NotFound
-from doorstep.model.entity import EntityChange, Phase
+from doorstep.model.entity import Phase
 from doorstep.model.listing import Count
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Gate, Plan
+from doorstep.schemas.pipelines import EntityChange
 
 PAGES = Pages("/pipelines")
 _LIMIT = 50
@@ -30,7 +31,7 @@ about 100 ms."""
 
 @PAGES.get()
 async def show_all(request: PageRequest) -> Response:
-    own = [one for one in request.doorstep.pipelines.values() if one.org_id == request.org_id]
+    own = [one for one in request.doorstep.registry.pipelines.values() if one.org_id == request.org_id]
     names = {one.name for one in own}
     limit = _COUNTED_MAX // max(3, len(own))  # at most 10,000 for each pipeline, as on the pipeline's own page
     return request.page(
@@ -60,7 +61,7 @@ async def show(request: PageRequest) -> Response:
 def named(request: PageRequest) -> Pipeline:
     """The pipeline in the path; NotFound if it does not belong to this organization."""
     name = request.text("pipeline")
-    found = request.doorstep.pipelines.get(name)
+    found = request.doorstep.registry.pipelines.get(name)
     if found is None or found.org_id != request.org_id:
         raise NotFound(f"no pipeline {name}")
     return found
@@ -94,7 +95,7 @@ async def show_entity(request: PageRequest) -> Response:
         place=place_of_entity(pipeline.name, entity_id),
         at_gate=entity.status in plan.gates,
         retryable=plan.can_retry(entity.status),
-        seconds=2 if entity.phase is Phase.RUNNING else 10,
+        seconds=2 if plan.phases.get(entity.status) is Phase.RUNNING else 10,
     )
 
 
@@ -165,21 +166,20 @@ def life_of(plan: Plan, history: Sequence[EntityChange], now: Instant) -> Life:
     the time since then would compress the rest. Otherwise it ends now."""
     if not history:
         return Life((), ())
-    last = history[-1]
-    over = last.new_status in (plan.last, plan.dead, plan.archived)
-    end = last.at if over else max(now, last.at)
-    scale = Scale(history[0].at, max(end, history[0].at + 1_000))
-    ends: list[Instant | None] = [*(line.at for line in history[1:]), None if over else end]
-    lines = zip(history, ends, strict=True)
-    return Life(tuple(_period(plan, scale, line, until) for line, until in lines), scale.marks())
+    begins = [from_datetime(line.at) for line in history]
+    over = history[-1].new_status in (plan.last, plan.dead, plan.archived)
+    end = begins[-1] if over else max(now, begins[-1])
+    scale = Scale(begins[0], max(end, begins[0] + 1_000))
+    lines = zip(history, begins, [*begins[1:], None if over else end], strict=True)
+    return Life(tuple(_period(plan, scale, *line) for line in lines), scale.marks())
 
 
-def _period(plan: Plan, scale: Scale, change: EntityChange, until: Instant | None) -> Period:
-    lasted = None if until is None else until - change.at
+def _period(plan: Plan, scale: Scale, change: EntityChange, at: Instant, until: Instant | None) -> Period:
+    lasted = None if until is None else until - at
     tone, status = tone_of(plan, change.new_status), change.new_status.replace("_", " ")
     duration = "" if lasted is None else f": {lasting(lasted)}"
-    title = f"{status}{duration}\nfrom {exactly(change.at)}"
-    bar = wide(scale.bar(change.at, change.at if until is None else until, tone, title))
+    title = f"{status}{duration}\nfrom {exactly(at)}"
+    bar = wide(scale.bar(at, at if until is None else until, tone, title))
     return Period(change, tone, bar, lasted)
 
 

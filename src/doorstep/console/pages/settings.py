@@ -125,6 +125,7 @@ ROLES = {
     Role.OPERATOR: "operator: sees everything, retries and repairs",
     Role.VIEWER: "viewer: sees everything",
     Role.PUBLISHER: "publisher: sends events and reads their status",
+    Role.CONSUMER: "consumer: also fetches and acknowledges the inbox",
     Role.ADMIN: "admin: also creates and revokes keys",
 }
 EXPIRIES = {"never": None, "30d": 30 * 86_400, "90d": 90 * 86_400, "365d": 365 * 86_400}
@@ -153,7 +154,8 @@ async def _key_form(request: PageRequest, error: FormError | None) -> Response:
 async def create_key(request: PageRequest) -> Response:
     expires_at, role = _expires_at(request), request.form.required_choice("role", Role)
     name = request.form.text("name") or ""
-    record, key = await request.components.keys.create(request.org_id, name, role, request.actor, expires_at)
+    keys, user_id = request.components.keys, request.form.text("user_id") or None
+    record, key = await keys.create(request.org_id, name, role, request.actor, expires_at, user_id)
     return request.page("settings_key.html", record=record, secret=key, place=KEY_PAGES.path, org_name=None)
 
 
@@ -203,6 +205,33 @@ async def create_org(request: PageRequest) -> Response:
     name = request.form.text("name") or ""
     org, record, key = await request.components.keys.create_org(name, request.session.key)
     return request.page("settings_key.html", record=record, secret=key, place=ORG_PAGES.path, org_name=org.name)
+
+
+async def _rename_form(request: PageRequest, error: FormError | None) -> Response:
+    org = await request.components.orgs.org(request.id("org_id"))
+    entered = Fields([("name", org.name)])
+    return request.form_page("settings_org_rename.html", error, entered, org=org, place=ORG_PAGES.path)
+
+
+@ORG_PAGES.form("/{org_id}/rename", _rename_form, ADMINISTER, default_org=True)
+async def rename_org(request: PageRequest) -> Response:
+    name = request.form.text("name") or ""
+    await request.components.orgs.rename(request.id("org_id"), name, request.session.key)
+    return request.done("The organization was renamed.", ORG_PAGES.path)
+
+
+async def _delete_org_form(request: PageRequest, error: FormError | None) -> Response:
+    orgs, org_id = request.components.orgs, request.id("org_id")
+    org, count = await orgs.org(org_id), await orgs.open_deliveries(org_id)
+    return request.form_page("settings_org_delete.html", error, org=org, open=count, place=ORG_PAGES.path)
+
+
+@ORG_PAGES.form("/{org_id}/delete", _delete_org_form, ADMINISTER, default_org=True, shows=(InvalidInput, Conflict))
+async def delete_org(request: PageRequest) -> Response:
+    orgs, reason = request.components.orgs, reason_of(request.form, required=True)
+    force = request.form.flag("force")
+    await orgs.delete(request.id("org_id"), request.session.key, force=force, reason=reason)
+    return request.done("The organization was deleted.", ORG_PAGES.path)
 
 
 # -- the default target ------------------------------------------------------------------------------------

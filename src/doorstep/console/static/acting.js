@@ -4,7 +4,7 @@
 import { question, show } from "./dialogs.js";
 import { unreachable } from "./live.js";
 import { letGo } from "./rows.js";
-import { keepForNextPage, tell } from "./telling.js";
+import { keepForNextPage, tell, tellOf } from "./telling.js";
 
 const NO_ANSWER = "No response. Check whether it was done before you try again.";
 const AGAIN_MS = 10_000; // then the form can be sent again: if the user stops the navigation, there is no browser event
@@ -39,7 +39,7 @@ async function send(form, button) {
   document.getElementById("dialog").close();
   if (answer.ok) await refreshWith(answer.text);
   else unreachable(); // the action was done, but the list cannot be loaded: keep the old list
-  if (told?.textContent) tell(told.textContent, told.classList.contains("good"));
+  tellOf(told);
 }
 
 async function answered(action, data) {
@@ -69,11 +69,11 @@ function isHere(url) {
 }
 
 function leave(url, told) {
-  if (told?.textContent) keepForNextPage(told.textContent, told.classList.contains("good"));
+  if (told?.textContent) keepForNextPage(told);
   location.assign(url);
 }
 
 function refreshWith(text) {
   const live = document.getElementById("live");
-  return window.htmx.swap({ sourceElement: live, target: live, select: "#live", swap: "outerMorph", text });
+  return window.htmx.swap({ sourceElement: live, target: live, select: "#live", selectOOB: live.getAttribute("hx-select-oob"), swap: "outerMorph", text });
 }

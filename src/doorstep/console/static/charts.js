@@ -2,6 +2,7 @@
 //   {"kind": "line"|"area"|"bars", "unit": "/min"|"%"|"s"|"", "at": [seconds, …],
 //    "series": [{"name": "delivered", "tone": "good", "values": [1, null, …]}, …]}
 import { scale, SPANS, worded } from "./measures.js";
+import { local } from "./times.js";
 
 const drawn = new WeakMap();
 
@@ -50,7 +51,7 @@ function draw(figure) {
 function sayLatest(figure, told) {
   const at = latest([told.at, ...told.series.map((one) => one.values)]);
   const values = told.series.map((one) => (told.unit === "retries" ? spread(one) : `${one.name} ${worded(one.values[at], told.unit)}`));
-  const moment = told.unit === "retries" || at === null ? "" : `, at ${day(told.at[at])} UTC`;
+  const moment = told.unit === "retries" || at === null ? "" : `, at ${day(told.at[at])}`;
   figure.querySelector("[data-plot]").setAttribute("aria-label", `${told.title}${moment}: ${values.join(", ")}`);
 }
 
@@ -65,7 +66,12 @@ function latest([at, ...values]) {
 }
 
 function day(seconds) {
-  return new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
+  return local(seconds * 1000).slice(0, 16);
+}
+
+// The time of day; with the date if the chart covers more than a day.
+function brief(seconds, all) {
+  return all.at(-1) - all[0] > 86400 ? day(seconds).slice(5) : day(seconds).slice(11);
 }
 
 function shape(told) {
@@ -74,7 +80,7 @@ function shape(told) {
 
 function size(figure) {
   const place = figure.querySelector("[data-plot]");
-  return { width: Math.max(200, place.clientWidth), height: 170 };
+  return { width: Math.max(200, place.clientWidth), height: figure.dataset.chart === "large" ? 240 : 170 };
 }
 
 function options(figure, told) {
@@ -91,8 +97,7 @@ function options(figure, told) {
       { ...axis, size: 28, ...(told.unit === "retries" ? { incrs: [1], space: 20 } : { values: (_, at, __, ___, step) => at.map((one) => moment(one, step)) }) },
       { ...axis, size: 52, ...(told.unit === "s" ? { incrs: SPANS } : {}), values: (_, ticks) => ticks.map((tick) => worded(tick, told.unit)) },
     ],
-    series: [told.unit === "retries" ? { label: "retries" } : { label: "UTC", value: (_, at) => (at === null ? "–" : day(at)) }, ...told.series.map((one) => series(one, told))],
-    tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+    series: [told.unit === "retries" ? { label: "retries" } : { label: "Time", value: (plot, at) => (at === null ? "–" : brief(at, plot.data[0])) }, ...told.series.map((one) => series(one, told))],
   };
 }
 
@@ -103,9 +108,8 @@ function restLegend(plot) {
   if (idx !== null) plot.setLegend({ idx }, false);
 }
 
-// In UTC, like all times in the console.
 function moment(seconds, step) {
-  const text = new Date(seconds * 1000).toISOString();
+  const text = local(seconds * 1000);
   return step >= 86400 ? text.slice(5, 10) : text.slice(11, 16);
 }
 

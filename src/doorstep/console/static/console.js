@@ -1,5 +1,6 @@
 // The console works without scripts; these make it faster. One module for each feature.
 import { sendOnce } from "./acting.js";
+import { fitNarrow } from "./cards.js";
 import { drawCharts } from "./charts.js";
 import { openDialogs } from "./dialogs.js";
 import { readKeys } from "./keys.js";
@@ -20,5 +21,6 @@ keepLive();
 keepTimes();
 copyTexts();
 chooseWays();
+fitNarrow();
 drawCharts();
 tellWhatWasKept();

@@ -39,6 +39,7 @@ export function show(form) {
   form.querySelector("h1")?.setAttribute("id", "dialog-title");
   if (!dialog.open) dialog.showModal();
   form.querySelector("[autofocus]")?.focus();
+  document.dispatchEvent(new Event("doorstep:shown"));
 }
 
 // The confirmation form in a page.

@@ -18,6 +18,7 @@ export function readKeys() {
 
 const HELD = new Set(["j", "k"]); // only these repeat while the key is held down
 const KEYS = {
+  s: () => document.getElementById("search")?.select(),
   "/": () => document.querySelector("[data-filter] input, [data-filter] select")?.focus(),
   "?": () => document.getElementById("help")?.showModal(),
   j: () => step(1),

@@ -123,7 +123,7 @@ class PostgresKeys(KeyMap):
         return self._known(endpoint_ids)
 
     async def org_key(self, org_id: UUID) -> int:
-        """The key of an organization. Returns 0, which is no organization's key, if the id is unknown."""
+        """The key of an organization. If the id is unknown, returns 0, a key that no organization has."""
         try:
             return await self.resolve(lambda: self.orgs[org_id])
         except NotFound:

@@ -22,7 +22,7 @@ from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
 from doorstep.model.alert import AlertWrite
 from doorstep.model.batch import BatchFilter
 from doorstep.model.bulk import Bulk, BulkFailures, BulkFilter, BulkInFlight, BulkResults, BulkStep, LiveBulks
-from doorstep.model.claim import Moved, StatusChange
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import Delivery, DeliveryPayload
 from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, Routing
 from doorstep.model.entity import (
@@ -38,6 +38,7 @@ from doorstep.model.entity import (
     StaleEntities,
 )
 from doorstep.model.event import EventSummary, EventView
+from doorstep.model.inbox import InboxAnswer, InboxAnswered
 from doorstep.model.listing import BoundedQuery, Count, DeadLetterFilter, Page, PagedQuery, RetryQueueFilter
 from doorstep.model.org import ApiKey
 from doorstep.model.outbox import OutboxMessage
@@ -49,6 +50,7 @@ from doorstep.stores.sql.queries import (
     alerts,
     dead_letters,
     deliveries,
+    delivery_lists,
     documents,
     endpoints,
     entities,
@@ -86,14 +88,17 @@ GET_MANY: dict[type, Script] = {
 """The scripts for `get_many`, by record type: (org_id, keys) -> a list of items."""
 PAGE: dict[type[PagedQuery[Any]], Script] = {
     alert.AlertFilter: alerts.list_alerts,
+    listing.AttemptFilter: delivery_lists.list_attempts,
     listing.AuditFilter: accounts.list_audit,
     BatchFilter: deliveries.list_batches,
     BulkFailures: bulks.failures_of,
     BulkFilter: bulks.list_bulks,
     listing.CauseGroups: dead_letters.cause_groups,
     DeadLetterFilter: dead_letters.dead_letters,
+    listing.DeliveryFilter: delivery_lists.list_deliveries,
     listing.EndpointFilter: endpoints.list_endpoints,
     EntityFilter: entities.list_entities,
+    listing.EventBodies: events.list_bodies,
     listing.EventFilter: events.list_events,
     listing.InboxFilter: events.inbox,
     OrphanedEntities: entities.orphaned,
@@ -128,6 +133,7 @@ FIND: dict[type[BoundedQuery[Any]], Script] = {
     listing.EventDeliveries: deliveries.deliveries_of,
     listing.FailingEndpoints: figures.failing_endpoints,
     alert.Incidents: alerts.incidents_of,
+    listing.KeyChecks: documents.key_checks,
     listing.KeyNames: accounts.key_names,
     listing.KeyPrefixes: accounts.key_prefixes,
     listing.KeysByDigest: accounts.keys_by_digest,
@@ -139,6 +145,7 @@ FIND: dict[type[BoundedQuery[Any]], Script] = {
     alert.OrgsWithIncidents: alerts.orgs_with_incidents,
     PipelineDeclarations: documents.declarations,
     listing.RejectedMessages: outbox.rejected,
+    listing.ShortIds: events.short_ids,
     StaleEntities: entities.stale,
     listing.UnhealthyEndpoints: endpoints.unhealthy,
     listing.Workers: documents.workers_seen,
@@ -204,8 +211,22 @@ class SqlVerbs(ABC):
         if action is not None and action.kind is ActionKind.RETRY:
             self.wake_others(Topic.DELIVERIES)
 
-    async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
-        return await self._write(org_id, events.acknowledge, org_id, event_id, now)
+    async def lease_inbox(
+        self,
+        org_id: UUID,
+        event_types: Sequence[str],
+        limit: int,
+        holder: str,
+        now: Instant,
+        until: Instant,
+        user_id: str | None = None,
+    ) -> list[EventView]:
+        return await self._write(org_id, events.lease_inbox, org_id, event_types, limit, holder, now, until, user_id)
+
+    async def answer_inbox(
+        self, org_id: UUID, answers: Sequence[InboxAnswer], actor: str, now: Instant
+    ) -> InboxAnswered:
+        return await self._write(org_id, events.answer_inbox, org_id, answers, actor, now)
 
     async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
         return await self._write(org_id, events.delete_event, org_id, event_id, actor, now, reason)

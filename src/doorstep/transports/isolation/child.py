@@ -16,11 +16,11 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from doorstep.loop_binding import LoopThread
 from doorstep.model.attempt import Code, Failure
 from doorstep.telemetry.tracing import within
+from doorstep.transports.handler_arguments import called
 from doorstep.transports.handler_replies import Ending, Received, body_of, ending_of_error, failure_of
 from doorstep.transports.isolation import Orders, Report, decoded, find, framed, read_frame
 
@@ -69,7 +69,7 @@ class _Runner:
     def prepare(self) -> Report:
         """Load the function, then set the memory limit."""
         try:
-            self._function: Callable[[Received], Any] = find(self._isolation.place)
+            self._function: Callable[..., object] = find(self._isolation.place)
             _limit_memory(self._isolation.memory_mb_max)
         except BaseException as error:  # noqa: BLE001  the application's module may raise anything, SystemExit too
             return Report(failure=_unloadable(error), worn=True)
@@ -92,7 +92,7 @@ class _Runner:
         return Report(body)
 
     def _call(self, received: Received) -> object:
-        result = self._function(received)
+        result = called(self._function, received)
         if not inspect.isawaitable(result):
             return result
         value, error = self._thread.run(lambda: _outcome(result))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from doorstep.clock import DAY, Instant
 from doorstep.errors import StaleRouting
+from doorstep.model.claim import Lease, claim_of_new
+from doorstep.model.endpoint import RAMP
 from doorstep.model.event import Receipt, Submission, Verdict
+from doorstep.stores import notes
 from doorstep.stores.sql.ddl import ROUTING_LOCK, ordering_lock
 from doorstep.stores.sql.keys import KeyMap
 from doorstep.stores.sql.postgres import counters
@@ -23,39 +28,54 @@ ACCEPT = f"""
 WITH event AS MATERIALIZED (
     SELECT nextval('doorstep_events_id_seq') AS id, e.*
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[],
-                $9::text[], $10::text[], $11::bytea[], $12::bytea[]) WITH ORDINALITY
+                $9::text[], $10::text[], $23::text[], $11::bytea[], $12::bytea[]) WITH ORDINALITY
       AS e(uid, org_id, event_type, deliveries, created_at, deliver_at, expires_at, correlation_id,
-           ordering_key, trace, metadata, payload, n)
+           ordering_key, trace, user_id, metadata, payload, n)
+), delivery AS MATERIALIZED (
+    SELECT d.*, coalesce(d.claimable, false) AND NOT EXISTS (
+        SELECT FROM doorstep_circuits c
+        WHERE c.endpoint_id = ANY (ARRAY[d.endpoint_id]) AND (c.state <> 'closed' OR c.failures > 0
+                                                           OR c.changed_at > $21::bigint - {RAMP})) AS taken
+    FROM unnest($13::int[], $14::uuid[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::int[],
+                $20::text[], $24::bool[])
+      AS d(n, uid, org_id, endpoint_id, due_at, created_at, retries_max, ordering_key, claimable)
 ), inserted AS (
     INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,
-                                 deliver_at, expires_at, correlation_id, ordering_key, trace, metadata, payload)
-    SELECT id, uid, org_id, event_type, 'received', deliveries, deliveries, created_at,
-           deliver_at, expires_at, correlation_id, ordering_key, trace, metadata, payload
+                                 deliver_at, expires_at, correlation_id, ordering_key, trace, user_id, metadata, payload)
+    SELECT id, uid, org_id, event_type, CASE WHEN n IN (SELECT n FROM delivery WHERE taken) THEN 'queued' ELSE 'received' END,
+           deliveries, deliveries, created_at, deliver_at, expires_at, correlation_id, ordering_key, trace, user_id, metadata,
+           payload
     FROM event
     ON CONFLICT (org_id, uid) DO NOTHING
-    RETURNING id, org_id
+    RETURNING id, org_id, status
 ), numbered AS (
     SELECT array_agg(CASE WHEN id IN (SELECT id FROM inserted) THEN id END ORDER BY n) AS event_ids FROM event
 ), owed AS (
-    INSERT INTO doorstep_deliveries (uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max,
-                                     ordering_key)
-    SELECT d.uid, d.org_id, event_ids[d.n], d.endpoint_id, 'pending', d.due_at, d.created_at, d.retries_max,
-           d.ordering_key
-    FROM numbered, unnest($13::int[], $14::uuid[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::int[],
-                          $20::text[])
-      AS d(n, uid, org_id, endpoint_id, due_at, created_at, retries_max, ordering_key)
+    INSERT INTO doorstep_deliveries (uid, org_id, event_id, endpoint_id, created_at, retries_max, ordering_key,
+                                     state, due_at, claimed_at, worker, token, attempt, moves)
+    SELECT d.uid, d.org_id, event_ids[d.n], d.endpoint_id, d.created_at, d.retries_max, d.ordering_key,
+           CASE WHEN taken THEN 'in_progress' ELSE 'pending' END, CASE WHEN taken THEN $25::bigint ELSE d.due_at END,
+           CASE WHEN taken THEN $21::bigint END, CASE WHEN taken THEN $26::text END, taken::int, taken::int, taken::int
+    FROM numbered, delivery AS d
     WHERE event_ids[d.n] IS NOT NULL
-    RETURNING org_id, endpoint_id
+    RETURNING id, uid, org_id, event_id, endpoint_id, state
+), logged AS (
+    INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note)
+    SELECT id, 1, org_id, $21, 'pending', 'in_progress', 1, $27 FROM owed WHERE state = 'in_progress'
 ), counted AS (
     {counters.accepted("$21", "$22", "inserted", "owed")}
 )
 SELECT (SELECT value FROM doorstep_variables WHERE name = 'routing'),
-       ARRAY(SELECT n FROM event WHERE id NOT IN (SELECT id FROM inserted))
+       ARRAY(SELECT n FROM event WHERE id NOT IN (SELECT id FROM inserted)),
+       claimed.uids, claimed.ids, claimed.event_ids
+FROM (SELECT array_agg(uid) AS uids, array_agg(id) AS ids, array_agg(event_id) AS event_ids
+      FROM owed WHERE state = 'in_progress') AS claimed
 """
 """Deliveries refer to their event by its position in the arrays: a subscript is cheaper than a join of 500 by 500 rows.
 
-Returns the routing version and the positions of events that existed already. Such events occur if a caller repeats a
-call because it did not get the response. The statement adds no rows for these events."""
+Returns the routing version, the positions of events that existed already, and the ids and keys of the deliveries that
+were claimed. Events exist already if a caller repeats a call because it did not get the response. The statement adds no
+rows for these events."""
 
 LOCK_ORDERING_GROUPS = f"""
 SELECT pg_advisory_xact_lock(key) FROM (
@@ -86,6 +106,13 @@ WHERE d.org_id = ANY (ARRAY[new.org_id]) AND d.uid = new.uid
 """This is a separate statement, so that it adds no cost for deliveries that are not batches, which are the vast
 majority."""
 
+ADD_SEARCH_VALUES = """
+INSERT INTO doorstep_search_values (event_id, value, org_id, event_uid)
+SELECT e.id, new.value, e.org_id, e.uid
+FROM unnest($1::bigint[], $2::uuid[], $3::bigint[]) AS new(org_id, uid, value)
+JOIN doorstep_events e ON e.org_id = ANY (ARRAY[new.org_id]) AND e.uid = new.uid
+"""
+
 TAKE_KEYS = """
 INSERT INTO doorstep_idempotency AS existing
     (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at)
@@ -114,6 +141,7 @@ FROM unnest($1::bigint[], $2::uuid[]) AS k(org_id, uid)
 JOIN doorstep_events e ON e.org_id = ANY (ARRAY[k.org_id]) AND e.uid = k.uid
 """
 
+_NO_LEASE = Lease(0, "")
 OrgAndKey = tuple[int, str]
 """An organization and an idempotency key."""
 
@@ -147,7 +175,9 @@ class AcceptCall:
             for org, submission in zip(self._orgs, submissions)
         ]
 
-    async def write(self, connection: Connection, routing_version: int, now: Instant) -> list[Receipt]:
+    async def write(
+        self, connection: Connection, routing_version: int, now: Instant, lease: Lease | None
+    ) -> list[Receipt]:
         """Write the submissions in the current transaction. Returns their receipts."""
         firsts = await self._take_keys(connection, now)
         receipts, new = self._receipts(firsts)
@@ -155,17 +185,49 @@ class AcceptCall:
         _, uids, orgs, endpoints, *_, ordering_keys = owed
         if ordering_keys:
             await connection.fetch(LOCK_ORDERING_GROUPS, endpoints, ordering_keys)
-        rows = await connection.fetch(ACCEPT, *self._event_arrays(new), *owed, now, counters.generation())
-        version, repeated = rows[0]
+        claiming = (
+            self._claimable(new) if lease else [],
+            *(lease or _NO_LEASE),
+            notes.claimed(lease.worker if lease else ""),
+        )
+        arrays = (*self._event_arrays(new), *owed)
+        rows = await connection.fetch(ACCEPT, *arrays, now, counters.generation(), self._owners(new), *claiming)
+        version, repeated, *claimed = rows[0]
         if version != routing_version:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
         if ordering_keys:
             await connection.execute(BLOCK, orgs, uids)
         if batches := self._batches(new):
             await connection.execute(MARK_BATCHES, *map(list, zip(*batches)))
-        if repeated:
-            await self._correct(connection, receipts, [new[number - 1] for number in repeated])
+        known = [new[number - 1] for number in repeated]
+        if values := self._search_values(sorted(set(new).difference(known))):
+            await connection.execute(ADD_SEARCH_VALUES, *map(list, zip(*values)))
+        if known:
+            await self._correct(connection, receipts, known)
+        if lease and claimed[0]:
+            self._add_claims(receipts, new, claimed, lease, now)
         return receipts
+
+    def _add_claims(
+        self, receipts: list[Receipt], new: Sequence[int], claimed: Sequence[Sequence[Any]], lease: Lease, now: Instant
+    ) -> None:
+        keys = {uid: (key, event_key) for uid, key, event_key in zip(*claimed)}
+        for position in new:
+            event = self._submissions[position].event
+            taken = [one for one in self._submissions[position].deliveries if one.delivery_id in keys]
+            claims = (
+                claim_of_new(*keys[one.delivery_id], event, one, lease, now, picked_up=one is taken[0]) for one in taken
+            )
+            receipts[position] = replace(receipts[position], claims=tuple(claims))
+
+    def _claimable(self, positions: Sequence[int]) -> list[bool]:
+        """Whether each delivery is to be claimed; an empty list if none is."""
+        marks = [
+            one.claimable and self._submissions[position].event.ordering_key is None
+            for position in positions
+            for one in self._submissions[position].deliveries
+        ]
+        return marks if any(marks) else []
 
     def _receipts(self, firsts: dict[OrgAndKey, FirstReceipt]) -> tuple[list[Receipt], list[int]]:
         """A receipt for each submission, and the positions of the submissions that are new."""
@@ -239,6 +301,9 @@ class AcceptCall:
             _unless_empty([self._submissions[position].event.ordering_key for _, position, _, _ in owed]),
         ]
 
+    def _owners(self, positions: Sequence[int]) -> list[object]:
+        return _unless_empty([self._submissions[position].event.user_id for position in positions])
+
     def _batches(self, positions: Sequence[int]) -> list[tuple[int, UUID]]:
         return [
             (self._orgs[position], delivery.delivery_id)
@@ -246,6 +311,10 @@ class AcceptCall:
             for delivery in self._submissions[position].deliveries
             if delivery.batch
         ]
+
+    def _search_values(self, positions: Sequence[int]) -> list[tuple[int, UUID, int]]:
+        submissions = ((self._orgs[position], self._submissions[position]) for position in positions)
+        return [(org, one.event.event_id, value) for org, one in submissions for value in one.search_keys]
 
     async def _correct(self, connection: Connection, receipts: list[Receipt], known: Sequence[int]) -> None:
         """Replace the receipts of events that existed already with those of their first acceptance."""

@@ -17,10 +17,10 @@ from doorstep.stores.limits import admit
 from doorstep.stores.sql.keys import Address
 from doorstep.stores.sql.postgres import counters
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.queries.rows import CIRCUIT_FIELDS
+from doorstep.stores.sql.queries.rows import CIRCUIT_FIELDS, RECOVERABLE_AT
 from doorstep.stores.sql.schema import NEVER
 
-CLAIM = f"""
+_CLAIM = f"""
 WITH forced AS MATERIALIZED (
     SELECT d.id, d.endpoint_id, owner.endpoint_uid, owner.org_uid
     FROM doorstep_deliveries d
@@ -37,18 +37,18 @@ WITH forced AS MATERIALIZED (
     SELECT id, endpoint_uid, org_uid, NULL::bigint AS due_at FROM forced
     UNION ALL
     SELECT due.id, q.endpoint_uid, q.org_uid, due.due_at
-    FROM unnest($6::bigint[], $7::uuid[], $8::uuid[], $9::int[], $10::int[], $11::bigint[], $12::bigint[])
-      AS q(endpoint_id, endpoint_uid, org_uid, count, concurrency_max, floor, bytes_max)
+    FROM unnest($6::bigint[], $7::uuid[], $8::uuid[], $9::int[], $10::int[], $11::bigint[], $12::bigint[], $15::bigint[])
+      AS q(endpoint_id, endpoint_uid, org_uid, count, concurrency_max, floor, bytes_max, until)
     CROSS JOIN LATERAL (
         SELECT waiting.id, waiting.due_at, sum(waiting.size) OVER (
-            ORDER BY waiting.due_at, waiting.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
+            ORDER BY waiting.place, waiting.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
         FROM (
-            SELECT d.id, d.due_at, CASE WHEN q.bytes_max IS NOT NULL THEN coalesce(octet_length(d.payload),
+            SELECT d.id, d.due_at, d.PLACE AS place, CASE WHEN q.bytes_max IS NOT NULL THEN coalesce(octet_length(d.payload),
                 (SELECT octet_length(e.payload) FROM doorstep_events e WHERE e.id = ANY (ARRAY[d.event_id]))) END AS size
             FROM doorstep_deliveries d
-            WHERE d.endpoint_id = q.endpoint_id AND d.state = 'pending' AND d.due_at >= q.floor AND d.due_at <= $1
+            WHERE d.endpoint_id = q.endpoint_id AND d.state = 'pending' AND d.PLACE >= q.floor AND d.PLACE <= q.until
               AND d.id <> ALL (ARRAY(SELECT id FROM forced))
-            ORDER BY d.due_at, d.id
+            ORDER BY d.PLACE, d.id
             LIMIT CASE WHEN q.concurrency_max IS NULL THEN q.count ELSE greatest(0, least(q.count, q.concurrency_max
                 - (SELECT count(*) FROM doorstep_deliveries f WHERE f.endpoint_id = q.endpoint_id AND f.state = 'in_progress')
                 - (SELECT count(*) FROM forced f WHERE f.endpoint_id = q.endpoint_id))) END
@@ -59,11 +59,12 @@ WITH forced AS MATERIALIZED (
 ), claimed AS (
     UPDATE doorstep_deliveries d SET
         state = 'in_progress', due_at = $2, token = d.token + 1, attempt = d.attempt + 1,
-        retry_attempts = least(greatest(d.attempt - d.round_base, 0), d.retries_max),
+        retry_attempts = least(greatest(d.attempt - d.round_base - d.uncounted, 0), d.retries_max),
         moves = d.moves + 1, claimed_at = $1, worker = $3
     FROM picked WHERE d.id = ANY (ARRAY[picked.id])
     RETURNING d.id, d.event_id, d.token, d.uid, picked.endpoint_uid, picked.org_uid, d.attempt, d.retry_attempts,
-              d.retries_max, d.first_failed_at, d.moves, d.org_id, picked.due_at AS was_due_at, d.endpoint_id, d.payload
+              d.retries_max, d.first_failed_at, d.moves, d.org_id, picked.due_at AS was_due_at, d.uncounted, d.endpoint_id,
+              d.payload
 ), logged AS (
     INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note)
     SELECT id, moves, org_id, $1, 'pending', 'in_progress', attempt, $4 FROM claimed
@@ -78,17 +79,24 @@ WITH forced AS MATERIALIZED (
 SELECT c.id, c.event_id, c.token, c.uid, e.uid, c.endpoint_uid, c.org_uid, e.event_type,
        coalesce(c.payload, e.payload), e.correlation_id, e.created_at, e.expires_at, c.attempt, c.retry_attempts,
        c.retries_max, c.first_failed_at, $1::bigint, $2::bigint, $3::text, c.event_id IN (SELECT id FROM queued),
-       e.ordering_key, e.metadata, e.trace, e.deliver_at, NULL::text, c.endpoint_id, c.was_due_at
+       e.ordering_key, e.metadata, e.trace, e.deliver_at, NULL::text, c.was_due_at, c.uncounted,
+       e.user_id, c.endpoint_id
 FROM claimed c JOIN doorstep_events e ON e.id = ANY (ARRAY[c.event_id])
 """
 """One statement that selects and locks deliveries, counts the attempt, writes the history, updates the events, and
 returns everything a worker needs.
 
-The first twenty-five columns are the fields of Claim in order; the last two are used to update the floors (floors.py).
+The first columns are the fields of Claim in order; the last one is used to update the floors (floors.py).
 
 Operators' retries are found with IS NOT DISTINCT FROM, so that `forced` is the only index that PostgreSQL can use. With
 a condition that left it a choice, it once assumed that few deliveries were pending and used the index of all pending
 deliveries. With 100,000 pending deliveries, a claim then took 15 ms instead of 1 ms."""
+
+CLAIM = _CLAIM.replace("d.PLACE", "d.due_at")
+CLAIM_ON_RECOVERY = _CLAIM.replace(
+    "d.state = 'pending' AND d.PLACE", "d.state = 'pending' AND d.on_recovery AND d.PLACE"
+).replace("d.PLACE", "d.last_attempt_at")
+"""Claims deliveries that wait for a recovery, due or not."""
 
 LOCK_ENDPOINTS = """
 SELECT id, rate_next_at FROM doorstep_endpoints WHERE id = ANY($1::bigint[])
@@ -115,7 +123,7 @@ WITH RECURSIVE lane AS (
         ORDER BY d.endpoint_id, d.due_at, d.id LIMIT 1
     ) AS next
 )
-SELECT lane.endpoint_id, lane.due_at, {_CIRCUIT}
+SELECT lane.endpoint_id, lane.due_at, {RECOVERABLE_AT}, {_CIRCUIT}
 FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = ANY (ARRAY[lane.endpoint_id])
 WHERE lane.due_at < {NEVER}
 ORDER BY lane.due_at
@@ -124,7 +132,7 @@ ORDER BY lane.due_at
 endpoint has."""
 
 SWEEP_FROM_FLOORS = f"""
-SELECT lane.endpoint_id, first.due_at, {_CIRCUIT}
+SELECT lane.endpoint_id, first.due_at, {RECOVERABLE_AT}, {_CIRCUIT}
 FROM unnest($1::bigint[], $2::bigint[]) AS lane(endpoint_id, floor)
 CROSS JOIN LATERAL (
     SELECT d.due_at FROM doorstep_deliveries d
@@ -146,7 +154,7 @@ WITH RECURSIVE busy AS (
 )
 SELECT d.id, d.event_id, d.token, d.uid, e.uid, p.uid, o.uid, e.event_type, ''::bytea, e.correlation_id, e.created_at,
        e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at, d.worker, false,
-       e.ordering_key, e.metadata, e.trace, e.deliver_at, d.code
+       e.ordering_key, e.metadata, e.trace, e.deliver_at, d.code, NULL::bigint, d.uncounted, e.user_id
 FROM busy
 CROSS JOIN LATERAL (
     SELECT * FROM doorstep_deliveries d
@@ -166,6 +174,18 @@ class EndpointQuota(NamedTuple):
     address: Address
     floor: Instant
     quota: Quota
+
+    def place(self, now: Instant) -> tuple[Instant, Instant]:
+        """The first and the last place in the index that the quota covers."""
+        if self.quota.attempted_before is not None:
+            return 0, self.quota.attempted_before - 1
+        last = now if self.quota.due_until is None else min(now, self.quota.due_until)
+        return max(self.floor, self.quota.due_after + 1), last
+
+    @property
+    def oldest_first(self) -> bool:
+        """Whether no delivery remains that was due before those claimed."""
+        return self.quota.due_after < 0 and self.quota.attempted_before is None
 
     @property
     def limited(self) -> bool:
@@ -188,12 +208,24 @@ class ClaimCall(NamedTuple):
     def limited(self) -> bool:
         return any(quota.limited for quota in self.quotas)
 
+    @property
+    def statements(self) -> list[tuple[str, ClaimCall]]:
+        """Each statement with its part of the quotas."""
+        early = [one for one in self.quotas if one.quota.attempted_before is not None]
+        if not early:
+            return [(CLAIM, self)]
+        due = [one for one in self.quotas if one.quota.attempted_before is None]
+        later = (CLAIM_ON_RECOVERY, self._replace(quotas=early, forced_max=0))
+        return [(CLAIM, self._replace(quotas=due)), later] if due or self.forced_max else [later]
+
     async def take(self, connection: Connection) -> list[Record]:
-        """Claim in one statement, without checking the limits of endpoints."""
+        """Claim without checking the limits of endpoints."""
+        return [row for sql, call in self.statements for row in await call._fetch(connection, sql)]
+
+    async def _fetch(self, connection: Connection, sql: str) -> list[Record]:
         heading = (self.now, self.lease_until, self.worker, notes.claimed(self.worker), self.forced_max)
-        return await connection.fetch(
-            CLAIM, *heading, *_quota_arrays(self.quotas), self.unserved, counters.generation()
-        )
+        *arrays, until = _quota_arrays(self.quotas, self.now)
+        return await connection.fetch(sql, *heading, *arrays, self.unserved, counters.generation(), until)
 
     async def take_within_limits(self, connection: Connection) -> list[Record]:
         """Claim within the limits of endpoints, in the current transaction."""
@@ -227,20 +259,26 @@ class ClaimCall(NamedTuple):
 def claims_of(rows: Sequence[Record]) -> list[Claim]:
     """The claims in order. If several claims belong to the same event, only the first one counts as picking up the
     event."""
-    claims = [Claim._make(row[:25]) for row in rows]
+    claims = [Claim(*row[:_FIELDS]) for row in rows]
     picked_up = [claim.event_key for claim in claims if claim.picked_up]
     return claims if len(set(picked_up)) == len(picked_up) else _picked_up_once(claims)
 
 
-def _quota_arrays(quotas: Sequence[EndpointQuota]) -> list[list[object]]:
+_FIELDS = len(Claim._fields) - 1
+"""Stores do not set the last field, `probe`."""
+
+
+def _quota_arrays(quotas: Sequence[EndpointQuota], now: Instant) -> list[list[object]]:
+    places = [one.place(now) for one in quotas]
     return [
         [one.address.key for one in quotas],
         [one.address.endpoint_id for one in quotas],
         [one.address.org_id for one in quotas],
         [one.quota.count for one in quotas],
         [one.quota.concurrency_max for one in quotas],
-        [one.floor for one in quotas],
+        [first for first, _ in places],
         [one.quota.bytes_max for one in quotas],
+        [last for _, last in places],
     ]
 
 

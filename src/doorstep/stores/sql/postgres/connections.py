@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -17,7 +18,11 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 import asyncpg
 from asyncpg.exceptions import (
     DeadlockDetectedError,
+    InsufficientPrivilegeError,
     InsufficientResourcesError,
+    InvalidAuthorizationSpecificationError,
+    InvalidCatalogNameError,
+    InvalidPasswordError,
     LockNotAvailableError,
     OperatorInterventionError,
     PostgresConnectionError,
@@ -28,10 +33,12 @@ from asyncpg.exceptions import (
 )
 from sqlalchemy import text
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from doorstep.errors import DoorstepError, StoreUnavailable
+from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
+from doorstep.stores.program_sql import Sql, SqlDefinitions, define
 from doorstep.stores.sql import migrations
 from doorstep.stores.sql.ddl import ALL_ORGS, MIGRATION_LOCK, SCOPE
 from doorstep.stores.sql.queries.transaction import Rows, Step, Transaction, prepare
@@ -172,6 +179,34 @@ def unavailability() -> Iterator[None]:
         raise StoreUnavailable(f"PostgreSQL: {error}") from error
 
 
+_REFUSALS: dict[type[Exception], str] = {
+    InvalidPasswordError: "correct the password",
+    InvalidAuthorizationSpecificationError: "create the role, allow it in pg_hba.conf, or correct the user",
+    InvalidCatalogNameError: "create the database with CREATE DATABASE, or correct its name",
+    InsufficientPrivilegeError: "grant this role the privilege, or correct the user",
+}
+"""What to do if PostgreSQL refuses to let us in, the most specific errors first."""
+
+
+@contextmanager
+def refusal() -> Iterator[None]:
+    """If PostgreSQL refuses the settings, raise ConfigError with its own reason."""
+    try:
+        with unavailability():
+            yield
+    except (
+        InvalidAuthorizationSpecificationError,
+        InvalidCatalogNameError,
+        InsufficientPrivilegeError,
+        DBAPIError,
+    ) as error:
+        reason = error.orig.__cause__ if isinstance(error, DBAPIError) and error.orig else error
+        remedy = next((remedy for kind, remedy in _REFUSALS.items() if isinstance(reason, kind)), None)
+        if remedy is None:
+            raise
+        raise ConfigError(f"PostgreSQL refuses it: {reason}; {remedy} in DOORSTEP_DATABASE_URL") from error
+
+
 async def _run_on_empty_batch(connection: Connection, statement: str) -> None:
     """Run a batch statement with an empty batch, so that PostgreSQL plans it but changes no rows."""
     prepared = await connection.prepare(statement)
@@ -184,6 +219,12 @@ _EMPTY: dict[str, object] = {"int4": 0, "int8": 0, "text": ""}
 
 
 def _message_of(error: BaseException) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"the name of its host cannot be resolved ({error.strerror})"
+    if isinstance(error, ConnectionRefusedError):
+        return f"nothing listens at its host and port ({error})"
+    if "rejected SSL upgrade" in str(error):
+        return "it does not offer TLS; turn TLS on there, or set sslmode=disable"
     return str(error) or ("no response in time" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
@@ -238,16 +279,18 @@ async def run_step(connection: Connection, step: Step) -> Rows:
 # -- migration ---------------------------------------------------------------------------------------------
 
 
-async def migrate(url: str, schema: str | None) -> None:
-    """Run the missing migrations in one transaction. Processes that migrate at the same time wait for each other."""
+async def migrate(url: str, schema: str | None, definitions: SqlDefinitions) -> None:
+    """Run the missing migrations, and the changed definitions of the program, in one transaction. Processes that migrate
+    at the same time wait for each other."""
     connect = partial(_connect, url, schema)
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
-    with unavailability():
+    with refusal():
         async with engine.begin() as connection:
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
             if schema is not None:
                 await _make_schema(connection, schema)
             await connection.run_sync(migrations.upgrade)
+            await connection.run_sync(lambda sync: define(sync.exec_driver_sql, Sql("postgresql"), definitions))
 
 
 async def check_schema(connection: Connection) -> None:

@@ -3,6 +3,7 @@ statement."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
 
 from doorstep.clock import Instant
@@ -27,15 +28,17 @@ def generation() -> int:
 
 
 def accepted(now: str, generation: str, events: str, deliveries: str) -> str:
-    """SQL that counts new events and deliveries. `events` names a table with the column `org_id`, and `deliveries`
-    names a table with `org_id` and `endpoint_id`."""
+    """SQL that counts new events and deliveries. `events` names a table with the columns `org_id` and `status`, and
+    `deliveries` names a table with `org_id` and `endpoint_id`."""
     return counters_sql(
-        f"""SELECT org_id, endpoint_id, {_minute(now)}, {_shard(generation)}, events, events, deliveries, deliveries FROM (
-            SELECT org_id, {OF_EVENTS} AS endpoint_id, count(*) AS events, 0 AS deliveries FROM {events} GROUP BY org_id
+        f"""SELECT org_id, endpoint_id, {_minute(now)}, {_shard(generation)}, events, events - queued, queued, deliveries,
+            deliveries FROM (
+            SELECT org_id, {OF_EVENTS} AS endpoint_id, count(*) AS events,
+                count(*) FILTER (WHERE status = 'queued') AS queued, 0 AS deliveries FROM {events} GROUP BY org_id
             UNION ALL
-            SELECT org_id, endpoint_id, 0, count(*) FROM {deliveries} GROUP BY org_id, endpoint_id
+            SELECT org_id, endpoint_id, 0, 0, count(*) FROM {deliveries} GROUP BY org_id, endpoint_id
         ) AS new""",
-        ("created", "now_received", "deliveries", "now_open"),
+        ("created", "now_received", "now_queued", "deliveries", "now_open"),
     )
 
 
@@ -45,6 +48,21 @@ def picked_up(now: str, generation: str, events: str) -> str:
         f"SELECT org_id, {OF_EVENTS}, {_minute(now)}, {_shard(generation)}, -count(*), count(*) FROM {events}"
         " GROUP BY org_id",
         ("now_received", "now_queued"),
+    )
+
+
+def settled_one(settled: str, event: str, status: Mapping[str, str], parameters: tuple[str, str, str, str, str]) -> str:
+    """SQL that counts one settlement. `settled` names a table that is empty if the settlement is late, and `event` a
+    table with the new status of its event and how many of its deliveries are open. `status` has the figures that change
+    when the event ends. The parameters are the minute, the generation, the keys of the organization and the endpoint,
+    and the figures of the endpoint as an array."""
+    minute, generation, org, endpoint, figures = parameters
+    place = f"{minute}::bigint, {_shard(generation)}"
+    of_endpoint = ", ".join(f"({figures}::bigint[])[{number}]" for number in range(1, len(FIGURES) + 1))
+    of_event = ", ".join(status.get(name, "0") for name in FIGURES)
+    return counters_sql(
+        f"SELECT {org}::bigint, {endpoint}::bigint, {place}, {of_endpoint} FROM {settled} UNION ALL"
+        f" SELECT {org}::bigint, {OF_EVENTS}, {place}, {of_event} FROM {event} AS e WHERE e.open_count = 0"
     )
 
 

@@ -20,18 +20,17 @@ from typing import TypeVar
 from uuid import UUID
 
 import asyncpg
-from asyncpg.exceptions import InvalidAuthorizationSpecificationError, InvalidCatalogNameError
 
 from doorstep.clock import SECOND, Instant
-from doorstep.errors import ConfigError
-from doorstep.model.claim import Claim, Lane, Quota, Settled, Settlement
-from doorstep.model.event import Receipt, Submission
+from doorstep.model.claim import Claim, Lane, Lease, Quota, Settled, Settlement
+from doorstep.model.event import Receipt, Submission, any_left
 from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.limits import check_submission
+from doorstep.stores.program_sql import NO_DEFINITIONS, SqlDefinitions
 from doorstep.stores.sql.ddl import ALL_ORGS, SCOPE, task_lock
 from doorstep.stores.sql.keys import PostgresKeys
 from doorstep.stores.sql.outbox_insert import POSTGRESQL, OutboxTable, insert_on
-from doorstep.stores.sql.postgres import accept, claim, counters, settle
+from doorstep.stores.sql.postgres import accept, claim, counters, database_users, settle
 from doorstep.stores.sql.postgres.claim import EndpointQuota
 from doorstep.stores.sql.postgres.connections import (
     Connection,
@@ -39,6 +38,7 @@ from doorstep.stores.sql.postgres.connections import (
     begin_transaction,
     check_schema,
     migrate,
+    refusal,
     run_transaction,
 )
 from doorstep.stores.sql.postgres.floors import DueFloors, OutboxFloor
@@ -68,7 +68,7 @@ _INDEXES_ONLY = {
     "enable_mergejoin": "off",
 }
 _HOT = {SCOPE: ALL_ORGS, "plan_cache_mode": "force_generic_plan", **_INDEXES_ONLY}
-_OFTEN = (accept.ACCEPT, claim.SWEEP, claim.CLAIM, settle.SETTLE, settle.SETTLE_EVENTS, counters.ADD)
+_OFTEN = (accept.ACCEPT, claim.SWEEP, claim.CLAIM, settle.SETTLE, settle.SETTLE_ONE, settle.SETTLE_EVENTS, counters.ADD)
 """The frequent statements. They are planned in advance on the connections that are opened at startup."""
 BYPASSES_RLS = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 ANY_POSTED = f"SELECT true FROM doorstep_outbox WHERE {FORWARDABLE} AND id > $1 ORDER BY id LIMIT 1"
@@ -126,8 +126,18 @@ class PostgresStore(SqlVerbs):
         await self._wakeups.stop()
         self._disconnect()
 
-    async def migrate(self) -> None:
-        await migrate(self._url, self._outbox_table.schema)
+    async def migrate(self, definitions: SqlDefinitions = NO_DEFINITIONS) -> None:
+        await migrate(self._url, self._outbox_table.schema, definitions)
+
+    async def grant_users(self, role: str) -> None:
+        """Let the members of a database role read, and act, with SQL (database_users.py). The store need not be open."""
+        connections = Connections(self._url, self._settings | {SCOPE: ALL_ORGS}, 1, self._command_seconds)
+        await connections.open()
+        try:
+            with refusal():
+                await connections.run(lambda connection: database_users.grant_users(connection, role))
+        finally:
+            connections.close()
 
     async def time(self) -> Instant:
         ((microseconds,),) = await self._hot.fetch("SELECT extract(epoch FROM clock_timestamp()) * 1000000")
@@ -143,14 +153,17 @@ class PostgresStore(SqlVerbs):
 
     # -- the path of an event ------------------------------------------------------------------------------
 
-    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+    async def accept(
+        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+    ) -> list[Receipt]:
         call = await self._keys.resolve(lambda: accept.AcceptCall(submissions, self._keys))
         for submission in submissions:
             check_submission(submission)
         receipts = await self._hot.run(
-            lambda connection: call.write(connection, routing_version, now), accept.BEGIN_ACCEPT
+            lambda connection: call.write(connection, routing_version, now, lease), accept.BEGIN_ACCEPT
         )
-        self._wakeups.notify()
+        if any_left(submissions, receipts):
+            self._wakeups.notify()
         return receipts
 
     async def due_lanes(self, now: Instant) -> list[Lane]:
@@ -170,15 +183,25 @@ class PostgresStore(SqlVerbs):
         call = claim.ClaimCall(await self._endpoint_quotas(quotas), now, lease_until, worker, forced_max, unserved)
         if call.limited:
             rows = await self._hot.run(call.take_within_limits)
+        elif len(call.statements) > 1:
+            rows = await self._hot.run(call.take)
         else:
             rows = await self._hot.run(call.take, begin="")
         if self._due_floors.needed:
-            self._due_floors.claimed([(row["endpoint_id"], row["was_due_at"]) for row in rows], now)
+            oldest_first = {one.address.key for one in call.quotas if one.oldest_first}
+            taken = [(row["endpoint_id"], row["was_due_at"]) for row in rows if row["endpoint_id"] in oldest_first]
+            self._due_floors.claimed(taken, now)
         return claim.claims_of(rows)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         addresses = await self._keys.addresses({settlement.claim.endpoint_id for settlement in settlements})
         owners = {endpoint_id: address.owner for endpoint_id, address in addresses.items()}
+        if settle.is_simple(settlements):
+            (one,) = settlements
+            owner = owners[one.claim.endpoint_id]
+            settled = await self._hot.run(lambda connection: settle.settle_one(connection, one, owner, now), begin="")
+            if settled is not None:
+                return settled
         return await self._hot.run(
             lambda connection: settle.settle(connection, settlements, owners, now), settle.BEGIN_RELAXED
         )
@@ -249,14 +272,10 @@ class PostgresStore(SqlVerbs):
         return rows
 
     async def _check_database(self) -> None:
-        try:
+        with refusal():
             async with self._cold.connection() as connection:
                 await check_schema(connection)
                 bypasses_rls = await connection.fetchval(BYPASSES_RLS)
-        except (InvalidAuthorizationSpecificationError, InvalidCatalogNameError) as error:
-            raise ConfigError(
-                f"database_url: PostgreSQL refuses it: {error}; correct the URL or the database"
-            ) from error
         if bypasses_rls:
             warnings.warn(
                 "the PostgreSQL role bypasses row-level security, which keeps organizations apart even if a query is"

@@ -20,7 +20,7 @@ from doorstep.model.action import AuditEntry
 from doorstep.model.listing import AuditFilter, KeyNames, KeyPrefixes, KeysByDigest, OrgKeys, Orgs, Page
 from doorstep.model.org import ApiKey, Org
 from doorstep.stores.limits import KEY_MAX, check_revocable, check_storable, key_by_id, read_cursor
-from doorstep.stores.sql.queries.paging import ORG, Position, Slice, index_scan, page_of, read_slice
+from doorstep.stores.sql.queries.paging import ORG, Position, Slice, index_scan, page_of, read_slice, unindexed
 from doorstep.stores.sql.queries.rows import (
     API_KEY,
     IN_ORG,
@@ -71,7 +71,7 @@ def all_orgs(_: UUID | None, __: Orgs) -> Transaction[list[Org]]:
 
 # -- API keys ----------------------------------------------------------------------------------------------
 
-_FIELDS = ("org_id", "name", "role", "prefix", "digest", "created_at", "expires_at", "revoked_at")
+_FIELDS = ("org_id", "name", "role", "prefix", "digest", "created_at", "expires_at", "revoked_at", "user_id")
 _REPLACE_KEY = update(keys).where(keys.c.uid == bindparam("key")).values(new_parameters(_FIELDS)).returning(keys.c.id)
 _ADD_KEY = insert(keys)
 _KEY = API_KEY.where(keys.c.digest == bindparam("digest"))
@@ -126,7 +126,14 @@ def key_names(org_id: UUID, query: KeyNames) -> Transaction[list[tuple[str, str]
     return [(prefix, name) for prefix, name in rows]
 
 
+def actor_name(org_id: UUID, actor: str) -> Transaction[str]:
+    """The name of the key with this prefix. Actors that are not keys are names already."""
+    names = dict((yield from key_names(org_id, KeyNames(prefixes=(actor,)))))
+    return names.get(actor, actor)
+
+
 def key_prefixes(org_id: UUID, query: KeyPrefixes) -> Transaction[list[str]]:
+    check_storable("actor", query.name)
     rows = yield execute(_PREFIXES, org=org_id, named=query.name, limit=query.limit)
     return list(dict.fromkeys(prefix for (prefix,) in rows))
 
@@ -171,29 +178,44 @@ _AUDIT_FILTER = (
     or_(_ACTOR.is_(None), audit.c.actor == _ACTOR),
     or_(_ACTION.is_(None), audit.c.action == _ACTION),
 )
-_NEWEST = index_scan((audit.c.org_id == ORG,), (audit.c.id,), ENTRY, _AUDIT_FILTER, newest_first=True)
-_S = audit_subjects.c
+_AT = (audit.c.at, audit.c.id)
+_NEWEST = index_scan((audit.c.org_id == ORG,), _AT, ENTRY, _AUDIT_FILTER[1:], newest_first=True)
+_OF_ACTOR = index_scan(
+    (audit.c.org_id == ORG, audit.c.actor == _ACTOR), _AT, ENTRY, _AUDIT_FILTER[1:], newest_first=True
+)
+_S, _WHEN = audit_subjects.c, unindexed(audit.c.at)
 _ABOUT = index_scan(
     (_S.org_id == ORG, _S.subject == bindparam("about", type_=_S.subject.type)),
     (_S.audit_id,),
     ENTRY.join(audit_subjects, _S.audit_id == audit.c.id),
-    _AUDIT_FILTER,
+    (*_AUDIT_FILTER, _WHEN >= bindparam("since"), _WHEN < bindparam("before")),
     newest_first=True,
 )
+"""Entries about a subject are few, so their times are a filter, and they are sorted by key instead of time."""
 
 
 def list_audit(org_id: UUID, query: AuditFilter, cursor: str | None, limit: int) -> Transaction[Page[AuditEntry]]:
-    check_storable("actor", query.actor)
+    for actor in query.actors:
+        check_storable("actor", actor)
     check_storable("action", query.action)
-    after = read_cursor(cursor, KEY_MAX) or (KEY_MAX,)
-    values = {"org": org_id, "actor": query.actor, "action": query.action}
-    scan, searches = _NEWEST, [values]
+    since, before = query.since or 0, KEY_MAX if query.before is None else query.before
+    searches: list[dict[str, object]] = [
+        {"org": org_id, "actor": actor, "action": query.action} for actor in dict.fromkeys(query.actors) or (None,)
+    ]
+    after: Position
+    until: Position
     if query.about:
-        scan, searches = _ABOUT, [{**values, "about": one} for one in dict.fromkeys(query.about)]
-    filtered = query.actor is not None or query.action is not None
+        scan, until, after = _ABOUT, (0,), read_cursor(cursor, KEY_MAX) or (KEY_MAX,)
+        times = {"since": since, "before": before}
+        searches = [{**one, **times, "about": subject} for one in searches for subject in dict.fromkeys(query.about)]
+    else:
+        scan, until = _OF_ACTOR if query.actors else _NEWEST, (since, 0)
+        after = min(read_cursor(cursor, KEY_MAX, KEY_MAX) or (KEY_MAX, 0), (before, 0))
+    narrowed = bool(query.actors) or query.since is not None or query.before is not None
+    filtered = query.action is not None or (scan is _ABOUT and narrowed)
     found: list[Slice] = []
     for search in searches:
-        found.append((yield from read_slice(scan, after, (0,), limit, search, filtered=filtered)))
+        found.append((yield from read_slice(scan, after, until, limit, search, filtered=filtered)))
     return page_of(scan, _each_once(found), limit, lambda row: _entry_from(org_id, row))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from sqlalchemy import BindParameter, bindparam, case, literal_column, null, select
+from sqlalchemy import BindParameter, and_, bindparam, case, literal_column, null, select
 
 from doorstep.clock import Instant
 from doorstep.model.action import Action, ActionKind, ActionResult
@@ -14,8 +14,9 @@ from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState, cause_of
 from doorstep.stores import notes
 from doorstep.stores.incidents import dead_letter_incident
-from doorstep.stores.sql.queries.accounts import write_entry
+from doorstep.stores.sql.queries.accounts import actor_name, write_entry
 from doorstep.stores.sql.queries.alerts import incident_steps
+from doorstep.stores.sql.queries.deliveries import get_payloads
 from doorstep.stores.sql.queries.moves import (
     CHANGED,
     MOVED,
@@ -46,7 +47,10 @@ _AT: BindParameter[int] = bindparam("at")
 _CLOSED = MOVED.values(due_at=null(), forced=False, settled_at=_AT)
 _FORCED = bindparam("new_forced", type_=deliveries.c.forced.type)
 _AT_ONCE = case(
-    (deliveries.c.due_at == NEVER, NEVER),  # a blocked delivery keeps its place in its ordering group
+    (
+        and_(deliveries.c.due_at == NEVER, deliveries.c.attempt == 0),
+        NEVER,
+    ),  # a blocked delivery keeps its place in its ordering group
     (deliveries.c.due_at < _AT, deliveries.c.due_at),  # an overdue delivery keeps its due time, and so its place
     else_=_AT,
 )
@@ -58,19 +62,21 @@ _REVIVE = Effect(
         settled_at=null(),
         retry_attempts=0,
         round_base=deliveries.c.attempt,
+        uncounted=0,
+        on_recovery=False,
         forced=_FORCED,
         cause=null(),
     ),
     DeliveryState.PENDING,
 )
 _EDIT_AND_REVIVE = Effect(_REVIVE.statement.values(payload=bindparam("new_payload")), DeliveryState.PENDING)
+_DEAD_AS_IT_IS = Effect(
+    _CLOSED.values(state=DeliveryState.DEAD.value, cause=bindparam("new_cause")), DeliveryState.DEAD
+)
+"""Keeps the error of the last attempt."""
 _DEAD_LETTER = Effect(
-    _CLOSED.values(
-        state=DeliveryState.DEAD.value,
-        category=Category.PERMANENT.value,
-        code=bindparam("new_code"),
-        reason=bindparam("new_reason"),
-        cause=bindparam("new_cause"),
+    _DEAD_AS_IT_IS.statement.values(
+        category=Category.PERMANENT.value, code=bindparam("new_code"), reason=bindparam("new_reason")
     ),
     DeliveryState.DEAD,
 )
@@ -94,8 +100,10 @@ def act(action: Action) -> Transaction[tuple[ActionResult, Moved]]:
     allowed = {uid: found[uid] for uid in chosen if uid in found and found[uid].state in action.possible_in}
     refused = {uid: found[uid].state if uid in found else None for uid in chosen if uid not in allowed}
     result = ActionResult(tuple(allowed), refused)
-    yield from write_entry(org, notes.action_entry(action, result))
-    moved = yield from _apply(action, allowed.values())
+    edits = yield from _edits(action, result.done)
+    yield from write_entry(org, notes.action_entry(action, result, edits))
+    note = notes.acted(action, (yield from actor_name(action.org_id, action.actor)))
+    moved = yield from _apply(action, note, allowed.values())
     changes = yield from update_statuses(moved, action.at)
     yield from unblock_after(allowed.values(), action.at)
     moves = (mover.to(state) for mover, state in moved if state is not mover.state)
@@ -109,7 +117,15 @@ def _find(org: int, chosen: Sequence[UUID]) -> Transaction[dict[UUID, Mover]]:
     return {mover.delivery_id: mover for mover in map(Mover.of, rows)}
 
 
-def _apply(action: Action, movers: Iterable[Mover]) -> Transaction[list[tuple[Mover, DeliveryState]]]:
+def _edits(action: Action, done: Sequence[UUID]) -> Transaction[list[notes.Edit]]:
+    """The payloads that the action replaces, as they are before it."""
+    if action.payload is None:
+        return []
+    before = yield from get_payloads(action.org_id, done)
+    return [notes.Edit(one.delivery_id, one.payload, action.payload) for one in before]
+
+
+def _apply(action: Action, note: str, movers: Iterable[Mover]) -> Transaction[list[tuple[Mover, DeliveryState]]]:
     """Apply the action to each delivery. Returns the deliveries with their new states, in the given order."""
     moved: list[tuple[Mover, DeliveryState]] = []
     groups: dict[Effect, list[Mover]] = {}
@@ -119,9 +135,9 @@ def _apply(action: Action, movers: Iterable[Mover]) -> Transaction[list[tuple[Mo
         moved.append((mover, effect.state or mover.state))
     for effect, group in groups.items():
         if effect is _DEAD_LETTER:
-            yield from _dead_letter(group, Code.SKIPPED, notes.acted(action), action.at, notes.acted(action))
+            yield from _dead_letter(group, Code.SKIPPED, note, action.at, note)
         else:
-            yield from move(group, effect, action.at, notes.acted(action), **_values(action, effect))
+            yield from move(group, effect, action.at, note, **_values(action, effect))
     return moved
 
 
@@ -196,11 +212,16 @@ def dead_letter_all(movers: Sequence[Mover], code: str, reason: str, now: Instan
 
 
 def _dead_letter(movers: Iterable[Mover], code: str, reason: str, at: Instant, note: str) -> Transaction[None]:
-    """Turn deliveries into dead letters, one endpoint at a time, because each cause belongs to one endpoint."""
-    by_endpoint: dict[UUID, list[Mover]] = {}
+    """Turn deliveries into dead letters, one cause at a time. A skip is not a failure, so a delivery that failed before
+    keeps its error, and belongs to the cause of that error."""
+    by_cause: dict[tuple[Effect, int], list[Mover]] = {}
     for mover in movers:
-        by_endpoint.setdefault(mover.endpoint_id, []).append(mover)
-    for endpoint_id, group in by_endpoint.items():
-        cause = cause_of(endpoint_id, code, reason)
-        yield from move(group, _DEAD_LETTER, at, note, at=at, new_code=code, new_reason=reason, new_cause=cause)
+        if code == Code.SKIPPED and mover.code is not None:
+            key = _DEAD_AS_IT_IS, cause_of(mover.endpoint_id, mover.code, mover.reason or "")
+        else:
+            key = _DEAD_LETTER, cause_of(mover.endpoint_id, code, reason)
+        by_cause.setdefault(key, []).append(mover)
+    for (effect, cause), group in by_cause.items():
+        error = {"new_code": code, "new_reason": reason} if effect is _DEAD_LETTER else {}
+        yield from move(group, effect, at, note, at=at, new_cause=cause, **error)
         yield incident_steps((mover.org_key, dead_letter_incident(mover, code, reason, cause, at)) for mover in group)

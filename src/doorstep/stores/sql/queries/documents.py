@@ -17,8 +17,8 @@ from doorstep.model.bulk import Bulk
 from doorstep.model.claim import WorkerEntry
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.entity import PipelineDeclaration, PipelineDeclarations
-from doorstep.model.listing import Workers
-from doorstep.model.org import ApiKey, Org
+from doorstep.model.listing import KeyChecks, Workers
+from doorstep.model.org import ApiKey, KeyCheck, Org
 from doorstep.stores.sql.queries.accounts import add_audit, put_key, put_org
 from doorstep.stores.sql.queries.alerts import delete_config, put_config
 from doorstep.stores.sql.queries.bulk import add_bulk
@@ -55,6 +55,8 @@ def _put(put: Put, entry: AuditEntry | None) -> Transaction[bool]:
             yield from put_org(org)
         case ApiKey() as key:
             yield from put_key(key)
+        case KeyCheck() as check:
+            return (yield from put_key_check(check, put.expected_version))
         case WorkerEntry() as worker:
             yield from put_worker(worker)
         case PipelineDeclaration() as declaration:
@@ -111,11 +113,30 @@ def workers_seen(_: UUID | None, query: Workers) -> Transaction[list[WorkerEntry
     return [_decode(row[0]) for row in rows]
 
 
+# -- the check of the secret key ---------------------------------------------------------------------------
+
+_CHECK = "secret_key"
+_DELETE_VARIABLE = delete(variables).where(variables.c.name == bindparam("variable"))
+_ADD_CHECK = text(
+    "INSERT INTO doorstep_variables (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING RETURNING name"
+)
+_CHECKS = select(variables.c.value).where(variables.c.name == _CHECK)
+
+
+def put_key_check(check: KeyCheck, expected_version: int | None) -> Transaction[bool]:
+    if expected_version is None:
+        yield execute(_DELETE_VARIABLE, variable=_CHECK)
+    return bool((yield execute(_ADD_CHECK, name=_CHECK, value=check.fingerprint)))
+
+
+def key_checks(_: UUID | None, __: KeyChecks) -> Transaction[list[KeyCheck]]:
+    return [KeyCheck(fingerprint=row[0]) for row in (yield execute(_CHECKS))]
+
+
 # -- declared pipelines ------------------------------------------------------------------------------------
 
 _PREFIX = "pipeline:"
 _V = variables.c
-_DELETE_DECLARATION = delete(variables).where(_V.name == bindparam("variable"))
 _ADD_DECLARATION = insert(variables)
 _DECLARATIONS = select(_V.name, _V.value).where(_V.name.like(f"{_PREFIX}%"))
 
@@ -124,7 +145,7 @@ def put_declaration(declaration: PipelineDeclaration) -> Transaction[None]:
     """The row is deleted and inserted again, because on PostgreSQL, an update of `variables` would wait for every
     accept in progress."""
     name = f"{_PREFIX}{declaration.org_id}:{declaration.pipeline}"
-    yield execute(_DELETE_DECLARATION, variable=name)
+    yield execute(_DELETE_VARIABLE, variable=name)
     yield execute(_ADD_DECLARATION, name=name, value=declaration.declared_at)
 
 

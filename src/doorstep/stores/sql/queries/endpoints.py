@@ -36,7 +36,7 @@ from doorstep.model.listing import CircuitHistory, Count, EndpointFilter, Page, 
 from doorstep.model.rollup import HOUR
 from doorstep.stores import notes
 from doorstep.stores.incidents import circuit_change_incident, endpoint_change_incident
-from doorstep.stores.limits import ID_MAX, WAITING_EXAMINED_MAX, read_cursor
+from doorstep.stores.limits import ID_MAX, WAITING_EXAMINED_MAX, read_cursor, unique_name
 from doorstep.stores.sql.queries.accounts import BUMP_VERSION
 from doorstep.stores.sql.queries.alerts import incident_step
 from doorstep.stores.sql.queries.paging import ORG, count_up_to, index_scan, page_of, read_slice
@@ -78,9 +78,10 @@ _LIVE_ENDPOINTS = select(_P.document).where(_P.state != EndpointState.DELETED.va
 _THESE_ENDPOINTS = select(_P.document).join(orgs).where(IN_ORG, _P.uid.in_(UIDS))
 _LOCK_ENDPOINT = select(_P.id, _P.org_id, _P.version, _P.state).where(_P.uid == bindparam("endpoint")).with_for_update()
 _REPLACE_ENDPOINT = (
-    update(endpoints).where(_P.id == bindparam("key")).values(new_parameters(("state", "version", "document")))
+    update(endpoints).where(_P.id == bindparam("key")).values(new_parameters(("state", "version", "name", "document")))
 )
 _ADD_ENDPOINT = insert(endpoints)
+_NAMED = select(_P.uid).where(_P.org_id == bindparam("owner"), _P.name == bindparam("named", type_=String()))
 _SOME_LIVING = (
     select(_P.id).where(_P.org_id == bindparam("owner"), _P.state != EndpointState.DELETED.value).limit(LIMIT)
 )
@@ -101,7 +102,9 @@ def put_endpoint(endpoint: Endpoint, expected_version: int | None, limit: int | 
         return False
     yield execute(BUMP_VERSION)
     new = msgspec.structs.replace(endpoint, version=version + 1)
-    fields = {"state": new.state, "version": new.version, "document": msgspec.json.encode(new).decode()}
+    name = unique_name(new)
+    fields = {"state": new.state, "version": new.version, "name": name, "document": msgspec.json.encode(new).decode()}
+    yield from _check_name(org, name, new.endpoint_id)
     if key is None:
         yield from _check_room(org, limit)
         yield execute(_ADD_ENDPOINT, uid=new.endpoint_id, org_id=org, **fields)
@@ -109,6 +112,13 @@ def put_endpoint(endpoint: Endpoint, expected_version: int | None, limit: int | 
         yield execute(_REPLACE_ENDPOINT, key=key, **new_values(fields))
     yield incident_step(org, endpoint_change_incident(state, new))
     return True
+
+
+def _check_name(org: int, name: str | None, endpoint_id: UUID) -> Transaction[None]:
+    """Raise Conflict if another endpoint has this name. Other writers of endpoints are locked out."""
+    for (holder,) in (yield execute(_NAMED, owner=org, named=name)):
+        if holder != endpoint_id:
+            raise Conflict(notes.endpoint_name_taken(str(name), holder))
 
 
 def _check_room(org: int, limit: int | None) -> Transaction[None]:
@@ -354,8 +364,8 @@ _WITH_DEAD_LETTERS = (
 
 
 def unhealthy(org_id: UUID, query: UnhealthyEndpoints) -> Transaction[list[UUID]]:
-    """An endpoint has at most one roll-up per hour, so `hours * limit` roll-ups belong to at least `limit` endpoints,
-    unless fewer endpoints have roll-ups."""
+    """An endpoint has at most one roll-up per hour. Reading `hours * limit` roll-ups therefore covers at least `limit`
+    endpoints, or all of them if fewer have roll-ups."""
     limit = query.limit
     dead_letters = {"since": query.since, "examined": query.hours * limit}
     found = [

@@ -75,7 +75,7 @@ def index_scan(
 ) -> IndexScan:
     """A scan of the index entries that meet the conditions `within`, in the order of the columns `position`. It runs
     the query `found` for those entries that also meet the conditions `matching`."""
-    ahead = _between(position, newest_first)
+    ahead = between(position, newest_first)
     order = [column.desc() if newest_first else column for column in position]
     horizon = select(*position).where(*within, *ahead).order_by(*order).limit(1).offset(EXAMINED_MAX - 1)
     matches = found.add_columns(*position).where(*within, *ahead, *matching).order_by(*order).limit(bindparam("limit"))
@@ -95,9 +95,9 @@ def read_slice(
     matches, so `limit` alone bounds the scan and the horizon is not queried."""
     end: Position | None = None
     if filtered:
-        horizon = yield execute(scan.horizon, **_bounds(after, until), **values)
+        horizon = yield execute(scan.horizon, **bounds(after, until), **values)
         end = tuple(horizon[0]) if horizon else None
-    rows = yield execute(scan.matches, **_bounds(after, end or until), limit=limit + 1, **values)
+    rows = yield execute(scan.matches, **bounds(after, end or until), limit=limit + 1, **values)
     return Slice(rows, _position(rows[-1], scan) if len(rows) > limit else end)
 
 
@@ -128,7 +128,8 @@ def _position(row: Row, scan: IndexScan) -> Position:
     return tuple(row[-scan.width :])
 
 
-def _between(position: Sequence[Column], newest_first: bool) -> list[ColumnElement[bool]]:
+def between(position: Sequence[Column], newest_first: bool) -> list[ColumnElement[bool]]:
+    """The conditions that an entry is between the parameters made by `bounds`."""
     after, until = (_values(edge, position) for edge in ("after", "until"))
     here = tuple_(*position) if len(position) > 1 else position[0]
     return [here < after, here >= until] if newest_first else [here > after, here <= until]
@@ -140,9 +141,15 @@ def _values(edge: str, position: Sequence[Column]) -> Column:
     return tuple_(*binds) if len(binds) > 1 else binds[0]
 
 
-def _bounds(after: Position, until: Position) -> dict[str, object]:
+def bounds(after: Position, until: Position) -> dict[str, object]:
     edges = (("after", after), ("until", until))
     return {f"{edge}_{n}": value for edge, position in edges for n, value in enumerate(position)}
+
+
+def unindexed(column: Column) -> Column:
+    """The column as an expression that no index contains. Otherwise the databases would read a long index in order,
+    rather than sort or filter a few rows."""
+    return func.coalesce(column, column)
 
 
 # -- counting ----------------------------------------------------------------------------------------------

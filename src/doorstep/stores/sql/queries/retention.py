@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -30,8 +31,10 @@ from doorstep.stores.sql.queries.transaction import (
 )
 from doorstep.stores.sql.schema import (
     ACKNOWLEDGED,
+    ARCHIVED,
     EXPIRING,
     FINISHED,
+    STALE,
     UNACKNOWLEDGED,
     alert_configs,
     alerts,
@@ -46,6 +49,7 @@ from doorstep.stores.sql.schema import (
     history,
     idempotency,
     payloads,
+    search_values,
     workers,
 )
 from doorstep.stores.store import Cleaned, Retention
@@ -60,9 +64,11 @@ def _oldest(at: Column[Any], *key: Column[Any]) -> Select[*tuple[Any, ...]]:
 
 
 def clean(retention: Retention, now: Instant, limit: int) -> Transaction[Cleaned]:
-    removed: dict[str, int] = {}
+    removed = Counter[str]()
     if retention.settled_before:
-        removed |= yield from _remove_settled(retention.settled_before, now, limit)
+        removed.update((yield from _remove_settled(retention.settled_before, now, limit)))
+    if retention.dead_before:
+        removed.update((yield from _remove_dead_letters(retention.dead_before, now, limit)))
     removed["idempotency_keys"] = yield from _remove_expired_keys(now - DAY, limit)
     if retention.inbox_before:
         removed["inbox_events"] = yield from _remove_events(_UNACKNOWLEDGED_BEFORE, retention.inbox_before, now, limit)
@@ -78,7 +84,8 @@ def clean(retention: Retention, now: Instant, limit: int) -> Transaction[Cleaned
 
 
 def _remove_settled(before: Instant, now: Instant, limit: int) -> Transaction[dict[str, int]]:
-    removed = yield from _remove_deliveries(before, now, limit)
+    rows = yield execute(_REMOVABLE, before=before, limit=limit)
+    removed = {"deliveries": len(rows)} | (yield from _remove_deliveries(rows, now))
     removed["events"] += yield from _remove_events(_ACKNOWLEDGED_BEFORE, before, now, limit)
     removed |= yield from _remove_bulks(before, limit)
     removed["circuit_changes"] = yield from _remove_circuit_changes(before, limit)
@@ -108,6 +115,13 @@ def _remove(chosen: Executable, remove: Executable, before: Instant, limit: int)
 _REMOVABLE = (
     _oldest(_D.settled_at, _D.id).add_columns(_D.event_id).where(text(FINISHED)).with_for_update(skip_locked=True)
 )
+_DEAD_BEFORE = tuple(
+    _oldest(_D.settled_at, _D.id)
+    .add_columns(_D.event_id, _D.org_id, _D.endpoint_id, _D.state)
+    .where(text(condition))
+    .with_for_update(skip_locked=True)  # keeps a dead letter that somebody acts on at this moment
+    for condition in (ARCHIVED, STALE)
+)
 _LOCK_EVENTS = select(events.c.id).where(events.c.id.in_(KEYS)).order_by(events.c.id).with_for_update()
 _COUNT_ATTEMPTS = select(func.count()).where(attempts.c.delivery_id.in_(KEYS))
 _REMOVE_ATTEMPTS = delete(attempts).where(attempts.c.delivery_id.in_(KEYS))
@@ -119,11 +133,22 @@ _REMOVE_EMPTY_EVENTS = (
     .where(events.c.id.in_(KEYS), ~select(_D.id).where(_D.event_id == events.c.id).exists())
     .returning(*_REMOVED_EVENT)
 )
-_REMOVE_PAYLOADS = delete(payloads).where(payloads.c.event_id.in_(KEYS))
+_REMOVE_CONTENT = tuple(delete(table).where(table.c.event_id.in_(KEYS)) for table in (payloads, search_values))
 
 
-def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Transaction[dict[str, int]]:
-    rows = yield execute(_REMOVABLE, before=settled_before, limit=limit)
+def _remove_dead_letters(before: Instant, now: Instant, limit: int) -> Transaction[dict[str, int]]:
+    rows: list[Row] = []
+    for chosen in _DEAD_BEFORE:
+        rows += yield execute(chosen, before=before, limit=limit - len(rows))
+    tally = Tally()
+    for _, __, org, endpoint, state in rows:
+        tally.moved((org, endpoint), DeliveryState(state), None)
+    yield from add_counters(tally, now)
+    return {"dead_letters": len(rows)} | (yield from _remove_deliveries(rows, now))
+
+
+def _remove_deliveries(rows: Sequence[Row], now: Instant) -> Transaction[dict[str, int]]:
+    """Remove deliveries, given by their keys and those of their events, with their attempts and history."""
     keys, event_keys = [row[0] for row in rows], sorted({row[1] for row in rows})
     # Events are locked before their deliveries are removed. Otherwise, if two cleaners each removed some deliveries of
     # an event, each would still see the other's deliveries, and neither would remove the event.
@@ -132,9 +157,14 @@ def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Tra
     for statement in (_REMOVE_ATTEMPTS, _REMOVE_HISTORY, _REMOVE_DELIVERIES):
         yield from execute_in_parts(statement, "keys", keys)
     removed = yield from execute_in_parts(_REMOVE_EMPTY_EVENTS, "keys", event_keys)
-    yield from execute_in_parts(_REMOVE_PAYLOADS, "keys", [row[0] for row in removed])
+    yield from _remove_content([row[0] for row in removed])
     yield from _count_removed(removed, now)
-    return {"deliveries": len(rows), "attempts": sum(row[0] for row in attempt_counts), "events": len(removed)}
+    return {"attempts": sum(row[0] for row in attempt_counts), "events": len(removed)}
+
+
+def _remove_content(event_keys: Sequence[int]) -> Transaction[None]:
+    for statement in _REMOVE_CONTENT:
+        yield from execute_in_parts(statement, "keys", event_keys)
 
 
 def _count_removed(removed: Iterable[Row], now: Instant) -> Transaction[None]:
@@ -162,7 +192,7 @@ def _remove_events(chosen: Select[tuple[int]], before: Instant, now: Instant, li
     """Remove inbox events, which have no deliveries."""
     keys = [row[0] for row in (yield execute(chosen, before=before, limit=limit))]
     removed = yield from execute_in_parts(_REMOVE_EVENTS, "keys", keys)
-    yield from execute_in_parts(_REMOVE_PAYLOADS, "keys", keys)
+    yield from _remove_content(keys)
     yield from _count_removed(removed, now)
     return len(keys)
 

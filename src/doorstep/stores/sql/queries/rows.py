@@ -11,10 +11,10 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, case, func, select
 
 from doorstep.clock import Instant
-from doorstep.model.attempt import Attempt, Timings
+from doorstep.model.attempt import Attempt, AttemptSummary, Timings
 from doorstep.model.claim import Lane, Settlement
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
-from doorstep.model.endpoint import Circuit, CircuitState, Endpoint
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
 from doorstep.model.event import Event, EventStatus, EventView
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.stores.limits import storable
@@ -73,18 +73,24 @@ PAYLOAD = func.coalesce(_E.payload, _LONG_PAYLOAD)
 """An event's payload, which is stored in the event's row, or in `payloads` if it is long."""
 
 _EVENT = columns_of(Event, events, "org_id", event_id=_E.uid, payload=PAYLOAD)
-EVENT_WITH_STATUS = select(*_EVENT.values(), _E.id, _E.status, _E.delivery_count, _E.ended_at).select_from(events)
+_LEASE = (_E.receive_count, _E.leased_by, _E.visible_at)
+EVENT_WITH_STATUS = select(*_EVENT.values(), *_LEASE, _E.id, _E.status, _E.delivery_count, _E.ended_at).select_from(
+    events
+)
 """This does not join `orgs`: with a join and a list of ids, PostgreSQL used the index by organization and read all of
 the organization's 110,000 events to find 50."""
 
 
 def view_from(org_id: UUID, row: Row, retrying: Retrying) -> EventView:
-    _, status, delivery_count, ended_at = row[-4:]
+    receive_count, leased_by, visible_at, _, status, delivery_count, ended_at = row[-7:]
     return EventView(
         event=Event(org_id=org_id, **fields_from(_EVENT, row)),
         status=EventStatus(status),
         deliveries=delivery_count,
         failed_at=ended_at if status == EventStatus.FAILED else None,
+        receive_count=receive_count,
+        leased_by=leased_by,
+        visible_at=visible_at,
         **retrying._asdict(),
     )
 
@@ -99,22 +105,24 @@ _DELIVERY = columns_of(
     event_type=_E.event_type,
     deleted=_D.deleted_at.is_not(None),
     edited=_D.payload.is_not(None),
-    blocked=_D.due_at == NEVER,
+    blocked=and_(_D.due_at == NEVER, _D.attempt == 0),
 )
 DELIVERY: Select[*tuple[Any, ...]] = (
     select(*_DELIVERY.values())
     .select_from(deliveries)
-    .join(events, _E.id == _D.event_id)
-    .join(endpoints, endpoints.c.id == _D.endpoint_id)
-    .join(orgs, orgs.c.id == _D.org_id)
+    .outerjoin(events, _E.id == _D.event_id)
+    .outerjoin(endpoints, endpoints.c.id == _D.endpoint_id)
+    .outerjoin(orgs, orgs.c.id == _D.org_id)
 )
+"""The outer joins find the same rows as inner joins would, but keep a planner from starting with another table, for
+example with the organization, and reading all its deliveries."""
 
 
 def delivery_from(row: Row) -> Delivery:
     fields = fields_from(_DELIVERY, row)
     fields["state"] = DeliveryState(fields["state"])
     fields["blocked"] = bool(fields["blocked"])
-    if fields["blocked"]:
+    if fields["due_at"] == NEVER:
         fields["due_at"] = None
     return Delivery(**fields)
 
@@ -127,6 +135,37 @@ ATTEMPT = select(*_ATTEMPT.values(), *_TIMINGS)
 def attempt_from(delivery_id: UUID, row: Row) -> Attempt:
     timings = Timings(*row[len(_ATTEMPT) :])
     return Attempt(delivery_id=delivery_id, timings=timings, **fields_from(_ATTEMPT, row))
+
+
+_SUMMARY = columns_of(
+    AttemptSummary,
+    attempts,
+    delivery_id=_D.uid,
+    event_id=_E.uid,
+    endpoint_id=endpoints.c.uid,
+    event_type=_E.event_type,
+    late=attempts.c.late > 0,
+)
+
+
+def _attempt_summaries(*, isouter: bool) -> Select[*tuple[Any, ...]]:
+    return (
+        select(*_SUMMARY.values())
+        .select_from(attempts)
+        .join(deliveries, _D.id == attempts.c.delivery_id, isouter=isouter)
+        .join(events, _E.id == _D.event_id, isouter=isouter)
+        .join(endpoints, endpoints.c.id == attempts.c.endpoint_id, isouter=isouter)
+    )
+
+
+ATTEMPT_SUMMARY = _attempt_summaries(isouter=True)
+"""A planner starts with the attempts; see DELIVERY."""
+ATTEMPT_SUMMARY_OF_DELIVERIES = _attempt_summaries(isouter=False)
+"""A planner may start with the deliveries."""
+
+
+def attempt_summary_from(row: Row) -> AttemptSummary:
+    return AttemptSummary(**fields_from(_SUMMARY, row))
 
 
 RESULT_COLUMNS = """worker, started_at, finished_at, dns_us, connect_us, tls_us, first_byte_us, response_code, category,
@@ -179,11 +218,17 @@ def circuit_from(endpoint_id: UUID, row: Row) -> Circuit:
     )
 
 
+RECOVERABLE_AT = """CASE WHEN c.changed_at > 0 THEN (SELECT r.last_attempt_at FROM doorstep_deliveries r
+    WHERE r.endpoint_id = lane.endpoint_id AND r.state = 'pending' AND r.on_recovery
+    ORDER BY r.last_attempt_at, r.id LIMIT 1) END"""
+"""The field `recoverable_at` of a lane. An endpoint whose circuit has never opened costs no seek."""
+
+
 def lane_from(endpoint_id: UUID, row: Iterable[Any]) -> Lane:
-    """The row contains the endpoint's key, the due time of its first delivery, and the columns of its circuit (NULLs if
-    it has none)."""
-    _, due_at, *circuit = row
-    return Lane(endpoint_id, due_at, circuit_from(endpoint_id, tuple(circuit)) if circuit[0] else None)
+    """The row contains the endpoint's key, the due time of its first delivery, the last attempt at those that wait for
+    a recovery, and the columns of its circuit (NULLs if it has none)."""
+    _, due_at, recoverable_at, *circuit = row
+    return Lane(endpoint_id, due_at, circuit_from(endpoint_id, tuple(circuit)) if circuit[0] else None, recoverable_at)
 
 
 _API_KEY = columns_of(ApiKey, keys, key_id=keys.c.uid, org_id=orgs.c.uid)
@@ -195,13 +240,35 @@ def api_key_from(row: Row) -> ApiKey:
     return ApiKey(**fields | {"role": Role(fields["role"])})
 
 
+_C = circuits.c
+_RETRIED_AT = case(
+    (and_(~_D.forced, _C.state != CircuitState.CLOSED.value, _C.until > _D.due_at), _C.until),
+    else_=_D.due_at,
+)
+"""When a waiting delivery will really be retried, if its endpoint is active: not before the next probe, if the circuit
+is open."""
 _RETRYING = (
     select(
         _D.event_id,
         func.max(_D.retry_attempts),
         func.max(case((_D.attempt > 1, _D.last_attempt_at))),
-        func.min(case((and_(_D.state == DeliveryState.PENDING.value, _D.attempt > 0), _D.due_at))),
+        func.min(
+            case(
+                (
+                    and_(
+                        _D.state == DeliveryState.PENDING.value,
+                        _D.attempt > 0,
+                        _D.due_at < NEVER,
+                        endpoints.c.state == EndpointState.ACTIVE.value,
+                    ),
+                    _RETRIED_AT,
+                )
+            )
+        ),
     )
+    .select_from(deliveries)
+    .join(endpoints, endpoints.c.id == _D.endpoint_id)
+    .outerjoin(circuits, _C.endpoint_id == _D.endpoint_id)
     .where(_D.event_id.in_(KEYS))
     .group_by(_D.event_id)
 )

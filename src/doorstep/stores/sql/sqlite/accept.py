@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.clock import DAY, Instant
 from doorstep.errors import StaleRouting
-from doorstep.model.event import Receipt, Submission, Verdict
+from doorstep.model.claim import Claim, Lease, claim_of_new
+from doorstep.model.delivery import NewDelivery
+from doorstep.model.endpoint import RAMP
+from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
+from doorstep.stores import notes
 from doorstep.stores.sql.keys import SqliteKeys
 from doorstep.stores.sql.schema import NEVER
 from doorstep.stores.sql.sqlite import batches
-from doorstep.stores.sql.sqlite.batches import as_list, write_rows
+from doorstep.stores.sql.sqlite.batches import ADD_HISTORY, as_list, write_rows
 from doorstep.stores.tally import Owner, Tally
 
 VARIABLES = (
@@ -32,10 +36,11 @@ ADVANCE_KEYS = (
 )
 ADD_EVENTS = (
     "INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,"
-    " deliver_at, expires_at, correlation_id, ordering_key, trace, metadata, payload) VALUES {rows}"
+    " deliver_at, expires_at, correlation_id, ordering_key, trace, user_id, metadata, payload) VALUES {rows}"
     " ON CONFLICT (org_id, uid) DO NOTHING"
 )
 ADD_PAYLOADS = "INSERT INTO doorstep_payloads (event_id, org_id, payload) VALUES {rows}"
+ADD_SEARCH_VALUES = "INSERT INTO doorstep_search_values (event_id, value, org_id, event_uid) VALUES {rows}"
 ADD_DELIVERIES = (
     "INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max,"
     " ordering_key) VALUES {rows}"
@@ -47,6 +52,16 @@ UPDATE doorstep_deliveries SET due_at = {NEVER} WHERE id IN (SELECT value FROM j
       AND o.due_at IS NOT NULL AND o.id < doorstep_deliveries.id)
 """
 """Blocks new deliveries if an earlier delivery of their ordering group is open; see queries/moves.py."""
+ADD_CLAIMED_DELIVERIES = (
+    "INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max,"
+    " claimed_at, worker, token, attempt, moves) VALUES {rows}"
+)
+"""Inserts deliveries that are claimed in the same transaction. Their first move is the claim."""
+UNHEALTHY = (
+    "SELECT endpoint_id FROM doorstep_circuits WHERE endpoint_id IN (SELECT value FROM json_each(?))"
+    " AND (state <> 'closed' OR failures > 0 OR changed_at > ?)"
+)
+"""Also endpoints that have just recovered: the claimer limits their attempts for a while."""
 MARK_BATCHES = "UPDATE doorstep_deliveries SET batch = TRUE WHERE id IN (SELECT value FROM json_each(?))"
 """Marks batch deliveries. This is a separate statement, so that it adds no cost to other deliveries, which are the vast
 majority."""
@@ -71,6 +86,7 @@ class Call(NamedTuple):
     submissions: Sequence[Submission]
     routing_version: int
     now: Instant
+    lease: Lease | None = None
 
 
 class _Arrival(NamedTuple):
@@ -82,6 +98,7 @@ class _Arrival(NamedTuple):
     """The integer keys of the endpoints to which the event is delivered."""
     submission: Submission
     now: Instant
+    lease: Lease | None
 
 
 class _NewEvent(NamedTuple):
@@ -98,16 +115,20 @@ def accept(connection: sqlite3.Connection, calls: Sequence[Call], key_map: Sqlit
         if call.routing_version != routing_version:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
     arrivals = key_map.resolve(lambda: _arrivals(key_map, calls))
+    unhealthy = _unhealthy(connection, arrivals)
     receipts, repeats = _answers_by_key(connection, arrivals)
     unanswered = [one for one in arrivals if one.position not in receipts and one.position not in repeats]
     new_events = [_NewEvent(key, one) for key, one in enumerate(unanswered, last_event + 1)]
-    receipts |= _insert_events(connection, new_events)
+    claimable = {one.key: found for one in new_events if (found := _claimable(one.arrival, unhealthy))}
+    receipts |= _insert_events(connection, new_events, claimable)
     added = [one for one in new_events if one.arrival.position not in receipts]
     _insert_long_payloads(connection, added)
-    owners = _insert_deliveries(connection, added, last_delivery + 1)
+    _insert_search_values(connection, added)
+    owners, claims = _insert_deliveries(connection, added, claimable, last_delivery + 1)
     connection.execute(ADVANCE_KEYS, (len(new_events), len(owners)))
-    batches.add_counts(connection, _tally_of([one.arrival.org_key for one in added], owners), calls[-1].now)
-    receipts |= {arrival.position: _receipt(arrival.submission) for _, arrival in added}
+    queued = [one.arrival.org_key for one in added if one.key in claims]
+    batches.add_counts(connection, _tally_of([one.arrival.org_key for one in added], owners, queued), calls[-1].now)
+    receipts |= {arrival.position: _receipt(arrival.submission, claims.get(key, ())) for key, arrival in added}
     _insert_idempotency_keys(connection, new_events, receipts)
     for position, first in repeats.items():
         receipts[position] = _repeated(
@@ -117,13 +138,16 @@ def accept(connection: sqlite3.Connection, calls: Sequence[Call], key_map: Sqlit
     return [list(islice(in_order, len(call.submissions))) for call in calls]
 
 
-def _tally_of(orgs: Iterable[int], owed: Iterable[Owner]) -> Tally:
-    """Counts new events per organization, and new deliveries per organization and endpoint."""
+def _tally_of(orgs: Iterable[int], owed: Iterable[Owner], queued: Iterable[int]) -> Tally:
+    """Counts new events and those that are claimed at once per organization, and new deliveries per organization and
+    endpoint."""
     tally = Tally()
     for org, events in Counter(orgs).items():
         tally.accepted(org, events)
     for owner, deliveries in Counter(owed).items():
         tally.owed(owner, deliveries)
+    for org, events in Counter(queued).items():
+        tally.status(org, EventStatus.RECEIVED, EventStatus.QUEUED, events)
     return tally
 
 
@@ -133,20 +157,49 @@ def _arrivals(key_map: SqliteKeys, calls: Iterable[Call]) -> list[_Arrival]:
         for submission in call.submissions:
             org_key = key_map.orgs[submission.event.org_id]
             endpoint_keys = [key_map.endpoint_key(one.endpoint_id, org_key) for one in submission.deliveries]
-            arrivals.append(_Arrival(len(arrivals), org_key, endpoint_keys, submission, call.now))
+            arrivals.append(_Arrival(len(arrivals), org_key, endpoint_keys, submission, call.now, call.lease))
     return arrivals
+
+
+# -- claims ------------------------------------------------------------------------------------------------
+
+_Claimable = dict[int, frozenset[int]]
+"""The endpoint keys of the deliveries to claim, by the key of their event."""
+
+
+def _unhealthy(connection: sqlite3.Connection, arrivals: Sequence[_Arrival]) -> set[int]:
+    """The endpoints of claimable deliveries whose circuit is not closed, counts failures or closed a moment ago."""
+    ramp_from = min((one.now for one in arrivals), default=0) - RAMP
+    wanted = {
+        key
+        for one in arrivals
+        if one.lease is not None
+        for key, delivery in zip(one.endpoint_keys, one.submission.deliveries, strict=True)
+        if delivery.claimable
+    }
+    return {key for (key,) in connection.execute(UNHEALTHY, (as_list(wanted), ramp_from))} if wanted else set()
+
+
+def _claimable(arrival: _Arrival, unhealthy: Collection[int]) -> frozenset[int]:
+    """The endpoints whose deliveries of a new event are claimed at once."""
+    if arrival.lease is None or arrival.submission.event.ordering_key is not None:
+        return frozenset()
+    pairs = zip(arrival.endpoint_keys, arrival.submission.deliveries, strict=True)
+    return frozenset(key for key, delivery in pairs if delivery.claimable and key not in unhealthy)
 
 
 # -- events and deliveries ---------------------------------------------------------------------------------
 
 
-def _insert_events(connection: sqlite3.Connection, new_events: Sequence[_NewEvent]) -> dict[int, Receipt]:
+def _insert_events(
+    connection: sqlite3.Connection, new_events: Sequence[_NewEvent], claimable: _Claimable
+) -> dict[int, Receipt]:
     """Insert the events. Returns receipts, by position, for events whose ids were already stored."""
-    rows = [_event_row(new_event) for new_event in new_events]
+    rows = [_event_row(one, "queued" if one.key in claimable else "received") for one in new_events]
     if write_rows(connection, ADD_EVENTS, rows) == len(rows):
         return {}
     existing: dict[int, Receipt] = {}
-    for key, (position, org_key, _, submission, _) in new_events:
+    for key, (position, org_key, _, submission, *_) in new_events:
         event_id = submission.event.event_id
         found, created_at, count = connection.execute(EXISTING_EVENT, (org_key, event_id.bytes)).fetchone()
         if found != key:
@@ -154,7 +207,7 @@ def _insert_events(connection: sqlite3.Connection, new_events: Sequence[_NewEven
     return existing
 
 
-def _event_row(new_event: _NewEvent) -> tuple[object, ...]:
+def _event_row(new_event: _NewEvent, status: str) -> tuple[object, ...]:
     key, arrival = new_event
     event, count = arrival.submission.event, len(arrival.submission.deliveries)
     return (
@@ -162,7 +215,7 @@ def _event_row(new_event: _NewEvent) -> tuple[object, ...]:
         event.event_id.bytes,
         arrival.org_key,
         event.event_type,
-        "received",
+        status,
         count,
         count,
         event.created_at,
@@ -171,6 +224,7 @@ def _event_row(new_event: _NewEvent) -> tuple[object, ...]:
         event.correlation_id,
         event.ordering_key,
         event.trace,
+        event.user_id,
         event.metadata,
         event.payload if len(event.payload) <= INLINE_BYTES_MAX else None,
     )
@@ -185,39 +239,83 @@ def _insert_long_payloads(connection: sqlite3.Connection, new_events: Iterable[_
     write_rows(connection, ADD_PAYLOADS, rows)
 
 
-def _insert_deliveries(connection: sqlite3.Connection, new_events: Iterable[_NewEvent], first_key: int) -> list[Owner]:
-    """Insert the deliveries of new events. Returns the organization and endpoint of each delivery."""
-    owed = [
-        (delivery, endpoint_key, event_key, arrival)
+def _insert_search_values(connection: sqlite3.Connection, new_events: Iterable[_NewEvent]) -> None:
+    rows = [
+        (key, value, arrival.org_key, arrival.submission.event.event_id.bytes)
+        for key, arrival in new_events
+        for value in arrival.submission.search_keys
+    ]
+    write_rows(connection, ADD_SEARCH_VALUES, rows)
+
+
+class _Owed(NamedTuple):
+    """A new delivery, and the keys of its row, its endpoint and its event."""
+
+    key: int
+    endpoint_key: int
+    event_key: int
+    delivery: NewDelivery
+    arrival: _Arrival
+
+
+def _insert_deliveries(
+    connection: sqlite3.Connection, new_events: Iterable[_NewEvent], claimable: _Claimable, first_key: int
+) -> tuple[list[Owner], dict[int, list[Claim]]]:
+    """Insert the deliveries of new events. Returns the organization and endpoint of each delivery, and the claims of
+    each event, by its key."""
+    places = (
+        (endpoint_key, event_key, delivery, arrival)
         for event_key, arrival in new_events
         for delivery, endpoint_key in zip(arrival.submission.deliveries, arrival.endpoint_keys, strict=True)
-    ]
-    rows = [
-        (
-            key,
-            delivery.delivery_id.bytes,
-            arrival.org_key,
-            event_key,
-            endpoint_key,
-            "pending",
-            delivery.due_at,
-            arrival.submission.event.created_at,
-            delivery.retries_max,
-            arrival.submission.event.ordering_key,
-        )
-        for key, (delivery, endpoint_key, event_key, arrival) in enumerate(owed, first_key)
-    ]
-    write_rows(connection, ADD_DELIVERIES, rows)
-    if ordered := [row[0] for row in rows if row[-1] is not None]:
+    )
+    owed = [_Owed(key, *place) for key, place in enumerate(places, first_key)]
+    taken = [one for one in owed if one.endpoint_key in claimable.get(one.event_key, ())] if claimable else []
+    left = [one for one in owed if one.endpoint_key not in claimable.get(one.event_key, ())] if taken else owed
+    write_rows(connection, ADD_DELIVERIES, [(*_row(one), one.arrival.submission.event.ordering_key) for one in left])
+    claims = _insert_claimed(connection, taken)
+    if ordered := [one.key for one in left if one.arrival.submission.event.ordering_key is not None]:
         connection.execute(BLOCK, (as_list(ordered),))
-    if batched := [key for key, (delivery, *_) in enumerate(owed, first_key) if delivery.batch]:
+    if batched := [one.key for one in owed if one.delivery.batch]:
         connection.execute(MARK_BATCHES, (as_list(batched),))
-    return [(row[2], row[4]) for row in rows]
+    return [(one.arrival.org_key, one.endpoint_key) for one in owed], claims
 
 
-def _receipt(submission: Submission) -> Receipt:
+def _insert_claimed(connection: sqlite3.Connection, taken: Sequence[_Owed]) -> dict[int, list[Claim]]:
+    """Insert deliveries together with their claims. Returns the claims of each event."""
+    claims: dict[int, list[Claim]] = {}
+    rows: list[tuple[object, ...]] = []
+    history: list[tuple[object, ...]] = []
+    for one in taken:
+        lease, now = one.arrival.lease, one.arrival.now
+        assert lease is not None, "only a call with a lease claims"
+        rows.append((*_row(one, "in_progress", lease.until), now, lease.worker, 1, 1, 1))
+        moved = (one.key, 1, one.arrival.org_key, now, "pending", "in_progress", 1)
+        history.append((*moved, notes.claimed(lease.worker)))
+        of_event = claims.setdefault(one.event_key, [])
+        event, first = one.arrival.submission.event, not of_event
+        of_event.append(claim_of_new(one.key, one.event_key, event, one.delivery, lease, now, picked_up=first))
+    write_rows(connection, ADD_CLAIMED_DELIVERIES, rows)
+    write_rows(connection, ADD_HISTORY, history)
+    return claims
+
+
+def _row(one: _Owed, state: str = "pending", due_at: Instant | None = None) -> tuple[object, ...]:
+    return (
+        one.key,
+        one.delivery.delivery_id.bytes,
+        one.arrival.org_key,
+        one.event_key,
+        one.endpoint_key,
+        state,
+        one.delivery.due_at if due_at is None else due_at,
+        one.arrival.submission.event.created_at,
+        one.delivery.retries_max,
+    )
+
+
+def _receipt(submission: Submission, claims: Sequence[Claim]) -> Receipt:
     event = submission.event
-    return Receipt(Verdict.ACCEPTED, event.event_id, event.created_at, len(submission.deliveries))
+    return Receipt(Verdict.ACCEPTED, event.event_id, event.created_at, len(submission.deliveries), claims=tuple(claims))
 
 
 # -- idempotency -------------------------------------------------------------------------------------------
@@ -268,7 +366,7 @@ def _insert_idempotency_keys(
     connection: sqlite3.Connection, new_events: Iterable[_NewEvent], receipts: dict[int, Receipt]
 ) -> None:
     rows = []
-    for _, (position, org_key, _, submission, now) in new_events:
+    for _, (position, org_key, _, submission, now, _) in new_events:
         if submission.idempotency_key is not None:
             receipt, key = receipts[position], (org_key, submission.idempotency_key, submission.fingerprint)
             rows.append((*key, receipt.event_id.bytes, receipt.created_at, receipt.deliveries, now))

@@ -67,6 +67,10 @@ def as_list(keys: Iterable[object]) -> str:
     return f"[{','.join(map(str, keys))}]"
 
 
+ADD_HISTORY = (
+    "INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note) VALUES {rows}"
+)
+
 # -- counters ----------------------------------------------------------------------------------------------
 
 ADD_COUNTS = counters_sql("VALUES {rows}")

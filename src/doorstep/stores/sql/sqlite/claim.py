@@ -16,14 +16,19 @@ from doorstep.stores import notes
 from doorstep.stores.limits import admit, count_within
 from doorstep.stores.sql.keys import Address, SqliteKeys
 from doorstep.stores.sql.queries.rows import CIRCUIT_FIELDS, lane_from
+from doorstep.stores.sql.queries.rows import RECOVERABLE_AT as _RECOVERABLE_AT
 from doorstep.stores.sql.schema import NEVER
+from doorstep.stores.sql.schema import RECOVERABLE as _RECOVERABLE
 from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.sql.sqlite.batches import Blobs, Column, Numbers, Texts, Uids, as_list, packed, unpacked
 from doorstep.stores.tally import Tally
 
 # -- lanes -------------------------------------------------------------------------------------------------
 
-_LANE = [Numbers(name) for name in ("lane.endpoint_id", "lane.due_at", *(f"c.{name}" for name in CIRCUIT_FIELDS))]
+_LANE = [
+    Numbers(name)
+    for name in ("lane.endpoint_id", "lane.due_at", _RECOVERABLE_AT, *(f"c.{name}" for name in CIRCUIT_FIELDS))
+]
 _LANES = """
 WITH RECURSIVE lane (endpoint_id, due_at) AS (
     SELECT * FROM (SELECT endpoint_id, due_at FROM doorstep_deliveries
@@ -72,21 +77,30 @@ _COLUMNS: tuple[Column, ...] = (
     Numbers("e.created_at"),
     Numbers("e.expires_at"),
     Numbers("d.attempt"),
-    Numbers("d.round_base"),
+    Numbers("d.round_base + d.uncounted"),
     Numbers("d.retries_max"),
     Numbers("d.first_failed_at"),
     Numbers("e.ordering_key"),
     Blobs("e.metadata"),
     Numbers("e.trace"),
     Numbers("e.deliver_at"),
+    Numbers("d.due_at"),
+    Numbers("d.uncounted"),
+    Numbers("e.user_id"),
     Numbers("e.status"),
 )
-_ENDPOINT, _ORG, _PAYLOAD = 5, 6, 8
+_ENDPOINT, _ORG, _PAYLOAD, _DUE_AT = 5, 6, 8, -4
 """Positions in `_COLUMNS`."""
 _PAIR = "FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id"
 DUE = packed(
     _COLUMNS,
-    f"{_PAIR} WHERE d.endpoint_id = ? AND d.state = 'pending' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?",
+    f"{_PAIR} WHERE d.endpoint_id = ? AND d.state = 'pending' AND d.due_at > ? AND d.due_at <= ?"
+    " ORDER BY d.due_at, d.id LIMIT ?",
+)
+DUE_ON_RECOVERY = packed(
+    _COLUMNS,
+    f"{_PAIR} WHERE d.endpoint_id = ? AND {_RECOVERABLE} AND d.last_attempt_at < ?"
+    " ORDER BY d.last_attempt_at, d.id LIMIT ?",
 )
 DUE_FORCED = packed(
     _COLUMNS,
@@ -105,7 +119,7 @@ RATE = "SELECT rate_next_at FROM doorstep_endpoints WHERE id = ?"
 UPDATE_RATE = "UPDATE doorstep_endpoints SET rate_next_at = ? WHERE id = ?"
 TAKE = """
 UPDATE doorstep_deliveries SET state = 'in_progress', due_at = ?, token = token + 1, attempt = attempt + 1,
-    retry_attempts = min(attempt - round_base, retries_max), claimed_at = ?, worker = ?, moves = moves + 1
+    retry_attempts = min(attempt - round_base - uncounted, retries_max), claimed_at = ?, worker = ?, moves = moves + 1
 WHERE id IN (SELECT value FROM json_each(?))
 """
 TAKE_HISTORY = """
@@ -142,6 +156,7 @@ def claim_due(
     if forced_max:
         excluded = as_list(address.key for address in key_map.addresses(unserved).values())
         forced = _read_due(connection, DUE_FORCED, lease.now, excluded, forced_max)
+        forced[_DUE_AT] = [None] * len(forced[_DUE_AT])
         claims += _take(connection, key_map, [forced], lease)
     addresses = key_map.addresses([quota.endpoint_id for quota in quotas])
     known = [(addresses[quota.endpoint_id].key, quota) for quota in quotas if quota.endpoint_id in addresses]
@@ -168,7 +183,11 @@ def _due_in(connection: sqlite3.Connection, endpoint_key: int, quota: Quota, now
         room = min(room, quota.concurrency_max - connection.execute(IN_FLIGHT, (endpoint_key,)).fetchone()[0])
     if room <= 0:
         return _NONE_DUE
-    due = _read_due(connection, DUE, endpoint_key, now, room)
+    if quota.attempted_before is not None:
+        due = _read_due(connection, DUE_ON_RECOVERY, endpoint_key, quota.attempted_before, room)
+    else:
+        until = now if quota.due_until is None else min(now, quota.due_until)
+        due = _read_due(connection, DUE, endpoint_key, quota.due_after, until, room)
     taken = count_within(_sizes(connection, due), quota.bytes_max)
     if quota.rate_per_second is not None and taken:
         taken = _admit(connection, endpoint_key, quota.rate_per_second, now, taken)
@@ -242,8 +261,9 @@ def _pickup_tally(orgs: Iterable[int]) -> Tally:
 def _claims(due: _Due, addresses: Sequence[Address], picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
     """Build the claims from columns, in the order of Claim's fields. Building them one by one takes twice as long."""
     keys, event_keys, tokens, delivery_ids, event_ids, _, _, *of_event = due[:12]
-    attempts, round_bases, retries_max, first_failed_at, ordering_keys, metadata, traces, deliver_at, _ = due[12:]
-    used = (min(n - base, most) for n, base, most in zip(attempts, round_bases, retries_max, strict=True))
+    attempts, bases, retries_max, first_failed_at, ordering_keys, metadata, traces, deliver_at, due_at, *rest = due[12:]
+    uncounted, user_ids, _ = rest
+    used = (min(n - base, most) for n, base, most in zip(attempts, bases, retries_max, strict=True))
     columns = (
         keys,
         event_keys,
@@ -266,6 +286,10 @@ def _claims(due: _Due, addresses: Sequence[Address], picked_up: Sequence[bool], 
         traces,
         deliver_at,
         repeat(None),
+        due_at,
+        uncounted,
+        user_ids,
+        repeat(False),
     )
     return list(map(Claim._make, zip(*columns, strict=False)))
 
@@ -275,7 +299,7 @@ def _claims(due: _Due, addresses: Sequence[Address], picked_up: Sequence[bool], 
 EXPIRED = f"""
 SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, x'', e.correlation_id,
     e.created_at, e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at,
-    d.worker, 0, e.ordering_key, e.metadata, e.trace, e.deliver_at, d.code
+    d.worker, 0, e.ordering_key, e.metadata, e.trace, e.deliver_at, d.code, NULL, d.uncounted, e.user_id
 {_PAIR} WHERE d.state = 'in_progress' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?
 """
 
@@ -289,4 +313,4 @@ def expired(connection: sqlite3.Connection, key_map: SqliteKeys, now: Instant, l
 
 def _expired_claim(address: Address, row: Sequence[Any]) -> Claim:
     uids = UUID(bytes=row[3]), UUID(bytes=row[4]), address.endpoint_id, address.org_id
-    return Claim._make((*row[:3], *uids, *row[7:]))._replace(picked_up=False)
+    return Claim._make((*row[:3], *uids, *row[7:], False))._replace(picked_up=False)

@@ -23,12 +23,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from doorstep.errors import ConfigError, StoreUnavailable
+from doorstep.stores.program_sql import NO_DEFINITIONS, Sql, SqlDefinitions, define
 from doorstep.stores.sql.migrations import require_current, revision_of, upgrade
 from doorstep.stores.sql.queries.transaction import Prepared, Row, Rows, Step, Transaction, prepare
 
 T = TypeVar("T")
 
-CACHE_KIBIBYTES = 32 * 1024
+CACHE_KIBIBYTES = 16 * 1024
 """The page cache of the writing connection. With SQLite's default of 2 MiB, this connection would often reread pages of
 a large file."""
 READER_CACHE_KIBIBYTES = 4 * 1024
@@ -294,15 +295,16 @@ def _model_values(row: Row, prepared: Prepared) -> Row:
 # -- migration ---------------------------------------------------------------------------------------------
 
 
-def migrate(path: str) -> None:
-    """Create the file if necessary, and upgrade its schema. If several processes migrate at the same time, they take
-    turns."""
+def migrate(path: str, definitions: SqlDefinitions = NO_DEFINITIONS) -> None:
+    """Create the file if necessary, and upgrade its schema and the definitions of the program. If several processes
+    migrate at the same time, they take turns."""
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"the folder of the database does not exist: {folder}; create it or change the database URL")
     with _alembic_connection(path) as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         upgrade(connection)
+        define(connection.exec_driver_sql, Sql("sqlite"), definitions)
         connection.commit()
 
 

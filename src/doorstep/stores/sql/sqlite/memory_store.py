@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from doorstep.errors import StoreUnavailable
 from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.app_connections import check_transaction, check_transaction_async, family_of
+from doorstep.stores.program_sql import NO_DEFINITIONS, Sql, SqlDefinitions, define
 from doorstep.stores.sql.ddl import schema_ddl
 from doorstep.stores.sql.queries import outbox
 from doorstep.stores.sql.sqlite.connections import STATEMENTS_KEPT, fork_guard, run_transaction, unavailable
@@ -50,8 +51,10 @@ class MemoryStore(SqliteVerbs):
         if database is not None:
             database.close()
 
-    async def migrate(self) -> None:
-        """Do nothing: the database is created with the current schema."""
+    async def migrate(self, definitions: SqlDefinitions = NO_DEFINITIONS) -> None:
+        """Run the definitions. The database is created with the current schema."""
+        if definitions:
+            self._present().do(lambda connection: define(connection.execute, Sql("sqlite"), definitions))
 
     def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
         self._wakes[topic].append(wake)

@@ -16,21 +16,30 @@ from doorstep.stores.sql.keys import SqliteKeys
 from doorstep.stores.sql.queries.moves import ended_and_ordered, unblock
 from doorstep.stores.sql.queries.rows import RESULT_COLUMNS as _RESULT
 from doorstep.stores.sql.queries.rows import result_values
+from doorstep.stores.sql.schema import NEVER
 from doorstep.stores.sql.sqlite import batches
-from doorstep.stores.sql.sqlite.batches import Column, Numbers, as_list, packed, unpacked, write_rows
+from doorstep.stores.sql.sqlite.batches import ADD_HISTORY, Column, Numbers, as_list, packed, unpacked, write_rows
 from doorstep.stores.sql.sqlite.connections import run_transaction
 from doorstep.stores.tally import settlement_tally, tally_by_event
 
-_HELD: tuple[Column, ...] = (Numbers("id"), Numbers("token"), Numbers("moves"), Numbers("org_id"))
+_HELD: tuple[Column, ...] = (
+    Numbers("id"),
+    Numbers("token"),
+    Numbers("moves"),
+    Numbers("org_id"),
+    Numbers("endpoint_id"),
+)
 HELD = packed(
     _HELD,
     "FROM doorstep_deliveries WHERE id IN (SELECT value FROM json_each(?)) AND state = 'in_progress'",
 )
-SETTLE = """
-UPDATE doorstep_deliveries SET state = ?1, settled_at = ?2, retries_max = ?3, retry_attempts = min(retry_attempts, ?3),
+SETTLE = f"""
+UPDATE doorstep_deliveries SET state = ?1, settled_at = ?2, retries_max = ?3, on_recovery = ?6,
+    retry_attempts = min(iif(?7, retry_attempts, max(attempt - 2 - round_base - uncounted, 0)), ?3),
+    uncounted = uncounted + NOT ?7,
     forced = 0, claimed_at = NULL, worker = NULL, moves = moves + 1, cause = ?5,
     (due_at, last_attempt_at, first_failed_at, category, code, reason, response_code) = (
-        SELECT a.next_retry_at, a.finished_at,
+        SELECT coalesce(a.next_retry_at, iif(?1 = 'pending', {NEVER}, NULL)), a.finished_at,
             coalesce(first_failed_at, CASE WHEN a.category IS NOT NULL THEN a.finished_at END),
             a.category, a.code, CASE WHEN a.category IS NOT NULL THEN a.reason END, a.response_code
         FROM doorstep_attempts a WHERE a.delivery_id = doorstep_deliveries.id AND a.number = attempt
@@ -43,23 +52,20 @@ INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_stat
 SELECT id, moves, org_id, ?, 'in_progress', state, attempt, ? FROM doorstep_deliveries
 WHERE id IN (SELECT value FROM json_each(?))
 """
-_ATTEMPT = f"delivery_id, number, move, late, org_id, {_RESULT}"
+_ATTEMPT = f"delivery_id, number, move, late, org_id, endpoint_id, {_RESULT}"
 ADD_ATTEMPTS = f"INSERT INTO doorstep_attempts ({_ATTEMPT}, next_retry_at) VALUES {{rows}}"
 ADD_LATE_ATTEMPT = f"""
 INSERT INTO doorstep_attempts ({_ATTEMPT})
 SELECT d.id, ?2, d.moves, 1 + (SELECT coalesce(max(a.late), 0) FROM doorstep_attempts a
         WHERE a.delivery_id = ?1 AND a.number = ?2 AND a.move = d.moves),
-    d.org_id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17
+    d.org_id, d.endpoint_id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17
 FROM doorstep_deliveries d WHERE d.id = ?1
-"""
-ADD_RELEASED_HISTORY = """
-INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note) VALUES {rows}
 """
 RELEASE = """
 UPDATE doorstep_deliveries SET state = 'pending', due_at = ?, attempt = attempt - 1,
-    retry_attempts = min(max(attempt - 2 - round_base, 0), retries_max), claimed_at = NULL, worker = NULL,
+    retry_attempts = min(max(attempt - 2 - round_base - uncounted, 0), retries_max), claimed_at = NULL, worker = NULL,
     moves = moves + 1
-WHERE id IN (SELECT value FROM json_each(?))
+WHERE id = ?
 """
 UPDATE_EVENTS = """
 UPDATE doorstep_events SET open_count = open_count - ?1 - ?2, dead_count = dead_count + ?1, done_count = done_count + ?2,
@@ -83,14 +89,17 @@ class _Held(NamedTuple):
     token: int
     moves: int
     org_key: int
+    endpoint_key: int
 
 
 class _Valid(NamedTuple):
-    """A settlement whose claim is still held, with the number of its transition and the key of its organization."""
+    """A settlement whose claim is still held, with the number of its transition and the keys of its organization and
+    its endpoint."""
 
     settlement: Settlement
     move: int
     org_key: int
+    endpoint_key: int
 
 
 class _Late(NamedTuple):
@@ -112,9 +121,9 @@ def settle(
     valid, late = _split(connection, settlements)
     _log_late(connection, (one.settlement for one in late if not one.repeated))
     write_rows(connection, ADD_ATTEMPTS, [_attempt_row(one) for one in valid])
-    for (state, retries_max, note, cause), keys in _by_change(one.settlement for one in valid).items():
+    for (state, retries_max, note, cause, *flags), keys in _by_change(one.settlement for one in valid).items():
         settled_at = None if state is DeliveryState.PENDING else now
-        connection.execute(SETTLE, (state.value, settled_at, retries_max, as_list(keys), cause))
+        connection.execute(SETTLE, (state.value, settled_at, retries_max, as_list(keys), cause, *flags))
         connection.execute(ADD_SETTLED_HISTORY, (now, note, as_list(keys)))
     _log_late(connection, (one.settlement for one in late if one.repeated))
     written, too_late = [one.settlement for one in valid], [one.settlement for one in late]
@@ -144,7 +153,7 @@ def _split(connection: sqlite3.Connection, settlements: Sequence[Settlement]) ->
         if key in valid or row is None or row.token != settlement.claim.token:
             late.append(_Late(settlement, repeated=key in valid))
         else:
-            valid[key] = _Valid(settlement, row.moves + 1, row.org_key)
+            valid[key] = _Valid(settlement, row.moves + 1, row.org_key, row.endpoint_key)
     return list(valid.values()), late
 
 
@@ -160,8 +169,9 @@ def _held(connection: sqlite3.Connection, claims: Iterable[Claim]) -> dict[objec
     return {key: _Held(*values) for key, *values in zip(*unpacked(_HELD, row), strict=True)}
 
 
-_Change = tuple[DeliveryState, int, str, int | None]
-"""The new state, the number of retries allowed, the history note and the cause."""
+_Change = tuple[DeliveryState, int, str, int | None, bool, bool]
+"""The new state, the number of retries allowed, the history note, the cause, whether the delivery waits for a recovery,
+and whether the attempt counts."""
 
 
 def _by_change(settlements: Iterable[Settlement]) -> dict[_Change, list[object]]:
@@ -170,13 +180,14 @@ def _by_change(settlements: Iterable[Settlement]) -> dict[_Change, list[object]]
     for settlement in settlements:
         note = storable(notes.settled(settlement))
         group = (settlement.state, settlement.retries_max, note, settlement_cause(settlement))
-        groups.setdefault(group, []).append(settlement.claim.key)
+        flags = (settlement.on_recovery, settlement.counted)
+        groups.setdefault((*group, *flags), []).append(settlement.claim.key)
     return groups
 
 
 def _attempt_row(one: _Valid) -> tuple[object, ...]:
-    settlement, move, org_key = one
-    counted = (settlement.claim.key, settlement.claim.attempt, move, 0, org_key)
+    settlement, move, org_key, endpoint_key = one
+    counted = (settlement.claim.key, settlement.claim.attempt, move, 0, org_key, endpoint_key)
     return (*counted, *result_values(settlement), settlement.due_at)
 
 
@@ -217,6 +228,6 @@ def release(connection: sqlite3.Connection, claims: Sequence[Claim], now: Instan
         released.append(claim)
         start = (claim.key, row.moves + 1, row.org_key, now, "in_progress", "pending")
         rows.append((*start, claim.attempt - 1, notes.released(claim.worker)))
-    connection.execute(RELEASE, (now, as_list(claim.key for claim in released)))
-    write_rows(connection, ADD_RELEASED_HISTORY, rows)
+    connection.executemany(RELEASE, [(max(now, claim.was_due_at or 0), claim.key) for claim in released])
+    write_rows(connection, ADD_HISTORY, rows)
     return released

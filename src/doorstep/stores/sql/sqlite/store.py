@@ -15,10 +15,11 @@ from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.errors import ConfigError, StoreUnavailable
-from doorstep.model.claim import Claim, Lane, Quota, Settled, Settlement
-from doorstep.model.event import Receipt, Submission
+from doorstep.model.claim import Claim, Lane, Lease, Quota, Settled, Settlement
+from doorstep.model.event import Receipt, Submission, any_left
 from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.limits import check_submission
+from doorstep.stores.program_sql import NO_DEFINITIONS, SqlDefinitions
 from doorstep.stores.sql.keys import SqliteKeys
 from doorstep.stores.sql.outbox_insert import SQLITE, OutboxTable, insert_on
 from doorstep.stores.sql.queries.transaction import Row, Transaction
@@ -56,7 +57,7 @@ class WriteRunner(Protocol):
 class SqliteVerbs(SqlVerbs):
     """The methods that SqliteStore and MemoryStore share."""
 
-    features = Features(many_machines=False, notices_posts=True)
+    features = Features(many_machines=False, notices_posts=True, notices_writes=True)
     aggregate_max = 100
     """Aggregating 100 counters takes 5 ms (18,000 counters per second). During this time, no other process can write to
     the file."""
@@ -81,12 +82,15 @@ class SqliteVerbs(SqlVerbs):
 
     # -- the path of an event ------------------------------------------------------------------------------
 
-    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+    async def accept(
+        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+    ) -> list[Receipt]:
         for submission in submissions:
             check_submission(submission)
-        call = accept.Call(submissions, routing_version, now)
+        call = accept.Call(submissions, routing_version, now, lease)
         receipts: list[Receipt] = await self._opened_writer().request(self._accept_all, call)
-        self.wake_others(Topic.DELIVERIES)
+        if any_left(submissions, receipts):
+            self.wake_others(Topic.DELIVERIES)
         return receipts
 
     async def due_lanes(self, now: Instant) -> list[Lane]:
@@ -192,8 +196,8 @@ class SqliteStore(SqliteVerbs):
         if writer is not None:
             await writer.stop()
 
-    async def migrate(self) -> None:
-        await asyncio.to_thread(migrate, self._path)
+    async def migrate(self, definitions: SqlDefinitions = NO_DEFINITIONS) -> None:
+        await asyncio.to_thread(migrate, self._path, definitions)
 
     def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
         """Call `wake` after any write by another process, because the writer cannot detect the topic of a write."""

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from doorstep.errors import StoreUnavailable
 from doorstep.stores.sql.sqlite.checkpoints import Checkpointer
@@ -30,11 +30,21 @@ from doorstep.stores.sql.sqlite.connections import (
     fork_guard,
     unavailable,
 )
+from doorstep.stores.sql.sqlite.file_watch import FileWatch
 
 T = TypeVar("T")
 
 WATCH_SECONDS = 0.025
-"""How often an idle writer checks whether another process has written; a check takes about 5 µs."""
+"""How often the writer checks whether another process has written; a check takes about 5 µs. A process that does nothing
+else would wake up 40 times a second for it, so the writer checks only as long as anybody writes, and for a while after.
+Then it sleeps until the kernel reports a write (file_watch.py)."""
+CHECKS_BEFORE_SLEEP = 80
+"""The number of checks, after the last write of another process, before the writer sleeps. They take two seconds. A
+commit becomes visible only some time after its last write to the file, because the sync comes between."""
+_CHECKS_DONE = CHECKS_BEFORE_SLEEP - 8
+"""After a write of this process, fewer checks are left: it says nothing about other processes."""
+SLEEP_SECONDS = 2.0
+"""The longest sleep. If a commit becomes visible later than expected, no write reports it."""
 GROUP_MAX = 256
 """The maximum number of jobs in a group. It limits how long the first job in a group waits for the last."""
 
@@ -66,9 +76,13 @@ class Writer:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._connection = WritingConnection(path)
         self._close_error: Exception | None = None
-        self._seen_version = 0
         self._wake: Callable[[], None] | None = None
+        self._idle_checks = 0
+        self._maintain_at = 0.0
+        self._unmaintained = False
+        """Whether groups were committed since the last maintenance."""
         self._loop = asyncio.get_running_loop()
+        self._file_watch = FileWatch(f"{path}-wal", self._loop, self._check_soon)
         self._thread = threading.Thread(target=self._run, name="doorstep-writer", daemon=True)
         fork_guard.register(self._connection)
 
@@ -90,13 +104,17 @@ class Writer:
     def watch(self, wake: Callable[[], None]) -> None:
         """Call `wake` in the event loop whenever another connection has written to the file."""
         self._wake = wake
-        # An empty job ends the writer's wait, so that it starts to check for writes.
-        self._jobs.put(Job(_run_each, lambda connection: None, False, self._loop.create_future()))
+        self._check_soon()
+
+    def _check_soon(self) -> None:
+        """End the writer's wait with a job that does nothing, so that it starts to check for writes."""
+        self._jobs.put(_NOTHING)
 
     async def stop(self) -> None:
         """Finish all jobs and end the thread. Raises StoreUnavailable if closing the file fails."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
+        self._file_watch.close()
         if self._close_error is not None:
             raise self._close_error
 
@@ -115,32 +133,67 @@ class Writer:
             self._close()
 
     def _maintain(self, after_group: bool) -> None:
-        """Between groups, run checkpoints, repairs and the check for changes. No error here may end the thread."""
+        """Between groups, run checkpoints, repairs and the check for changes, but not after each of many small groups.
+        No error here may end the thread."""
+        self._unmaintained |= after_group
+        rewriting = self._connection.rewriting
+        if after_group and not rewriting and time.monotonic() < self._maintain_at:
+            return
+        self._maintain_at = time.monotonic() + WATCH_SECONDS
         try:
-            if after_group:
+            if self._unmaintained:
                 self._connection.checkpoint()
+                self._unmaintained = False
             rewriting = self._connection.rewriting
             if rewriting and not self._jobs.empty():
                 return  # reject the waiting jobs first
             if rewriting or self._wake is not None:
-                self._check_for_changes(self._connection.opened())
+                changed = self._check_for_changes(self._connection.opened())
+                quiet = min(self._idle_checks, _CHECKS_DONE) if after_group else self._idle_checks + 1
+                self._idle_checks = 0 if changed else quiet
         except Exception as error:  # noqa: BLE001 - the next group opens a new connection or fails with the same error
             self._connection.failed(error)
 
     def _next_group(self) -> tuple[list[Job], bool]:
-        """Wait for a job, and return it with all other waiting jobs. The second value is False if the thread must
-        end."""
+        """Block until a job is available, then return it together with all other queued jobs. The second value is False
+        if the thread must end."""
         group: list[Job] = []
         try:
-            job = self._jobs.get(timeout=WATCH_SECONDS if self._wake or self._connection.rewriting else None)
+            job = self._first_job()
+            self._file_watch.unset()  # before this process itself writes
             while job is not None:
-                group.append(job)
+                if job is _NOTHING:
+                    self._idle_checks = 0
+                else:
+                    group.append(job)
                 if len(group) == GROUP_MAX:
                     return group, True
                 job = self._jobs.get_nowait()
         except queue.Empty:
             return group, True
         return group, False
+
+    def _first_job(self) -> Job | None:
+        """Wait for a job. Raises queue.Empty when it is time to check whether another process has written."""
+        if self._wake is None and not self._connection.rewriting:
+            return self._jobs.get(timeout=WATCH_SECONDS if self._unmaintained else None)
+        if self._idle_checks < CHECKS_BEFORE_SLEEP or self._connection.rewriting:
+            self._file_watch.unset()
+            return self._jobs.get(timeout=WATCH_SECONDS)
+        watched = self._file_watch.set()
+        if self._has_changed():  # what was written before the watch was set
+            self._idle_checks = 0
+            raise queue.Empty
+        return self._jobs.get(timeout=SLEEP_SECONDS if watched else WATCH_SECONDS)
+
+    def _has_changed(self) -> bool:
+        """Check for changes. An error counts as a change, after which checks are frequent again."""
+        with fork_guard:
+            try:
+                return self._check_for_changes(self._connection.opened())
+            except Exception as error:  # noqa: BLE001 - no error here may end the thread
+                self._connection.failed(error)
+                return True
 
     def _commit(self, group: Sequence[Job]) -> None:
         try:
@@ -176,19 +229,25 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - `stop` raises it
             self._close_error = error
 
-    def _check_for_changes(self, connection: sqlite3.Connection) -> None:
-        """Wake the workers if another connection has committed. Only commits of other connections change
-        `data_version`."""
+    def _check_for_changes(self, connection: sqlite3.Connection) -> bool:
+        """Wake the workers if another connection has committed, and return whether it has. Only commits of other
+        connections change `data_version`."""
         (version,) = connection.execute("PRAGMA data_version").fetchone()
-        if version != self._seen_version and self._wake is not None:
-            self._seen_version = version
+        if version != self._connection.seen_version and self._wake is not None:
+            self._connection.seen_version = version
             self._call_in_loop(self._wake)
+            return True
+        return False
 
     def _call_in_loop(self, callback: Callable[..., None], *args: object) -> None:
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
             pass  # the event loop is closed, so no caller is waiting any more
+
+
+_NOTHING = Job(lambda connection, requests: (), None, False, cast("asyncio.Future[Any]", None))
+"""A job that is not run."""
 
 
 def _run_together(connection: sqlite3.Connection, group: Sequence[Job]) -> list[Any]:
@@ -246,6 +305,9 @@ _PAUSE_SECONDS_MAX = 1.0
 """The pause between attempts to repair doubles each time. It is never shorter than the duration of the last attempt,
 because rewriting may take minutes."""
 _CHUNK_BYTES = 2**20
+_NO_VERSION = -1
+"""Each connection counts `data_version` from the same number, so a new one says nothing about what was committed before.
+The first check of a connection therefore counts as a change."""
 
 
 class WritingConnection:
@@ -268,6 +330,8 @@ class WritingConnection:
         self._pause_seconds = 0.0
         self._repair_at = 0.0
         self._last_error = ""
+        self.seen_version = _NO_VERSION
+        """The last `data_version` of this connection that the writer has seen."""
 
     @property
     def rewriting(self) -> bool:
@@ -281,6 +345,7 @@ class WritingConnection:
         if self._connection is None:
             self._connection = connect(self._path)
             self._relaxed = False
+            self.seen_version = _NO_VERSION
         if self._log_doubtful or self._file_doubtful:
             self._repair(self._connection)
         return self._connection
