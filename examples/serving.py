@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Unpack
 from uuid import UUID
@@ -85,7 +86,15 @@ def serve(app: str, prepare: Prepare, *, name: str, counterpart_type: type[Count
         threading.Thread(target=counterpart.serve_forever, daemon=True).start()
         if _is_ready(client, server):
             print(*prepare(Running(client, url, counterpart.url, folder)), sep="\n", flush=True)
-        return server.wait()
+        return exit_code(server)
+
+
+def exit_code(server: subprocess.Popen[bytes]) -> int:
+    """Wait until the server ends. Python runs signal handlers between bytecodes only: a signal that arrives just before
+    a wait without a timeout is handled after it, so the server would never receive it."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return server.wait(1.0)
 
 
 def _kept(file: Path, create: Callable[[], str]) -> str:
