@@ -18,7 +18,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    cast,
     delete,
     func,
     literal_column,
@@ -399,7 +398,8 @@ class _Ends(NamedTuple):
         near = select(rows.c.uid).where(here, *edges).order_by(rows.c.uid.desc()).limit(_SHORT_IDS_EXAMINED_MAX)
         uid = near.subquery().c.uid
         tail: BindParameter[Any] = bindparam("tail")
-        ending = func.substr(uid, 13, type_=LargeBinary()) == tail, func.right(cast(uid, String), 8) == tail
+        # On PostgreSQL, the last bytes are compared: as text, the 67,000 ids of a busy minute took three times as long.
+        ending = (func.substr(one, 13, type_=LargeBinary()) == tail for one in (uid, func.uuid_send(uid)))
         oldest = select(rows.c.uid).where(here).order_by(rows.c.uid).limit(1)
         return cls(oldest, *(select(uid).where(one).order_by(uid.desc()).limit(LIMIT) for one in ending))
 
@@ -416,7 +416,7 @@ def short_ids(org_id: UUID, query: ShortIds) -> Transaction[list[UUID]]:
             break
         values = {"org": org_id, "begin": begin, "end": end, "limit": query.limit}
         found += yield execute_on_sqlite(ends.sqlite, tail=tail, **values)
-        found += yield execute_on_postgres(ends.postgres, tail=tail.hex(), **values)
+        found += yield execute_on_postgres(ends.postgres, tail=tail, **values)
     return [row[0] for row in found[: query.limit]]
 
 
