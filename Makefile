@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install run test test-all programs check format bench bench-rivals bench-against torture examples demo \
-	lock clean
+	lock release clean
 
 help:
 	@echo "make install   install Doorstep into $(VENV)"
@@ -27,6 +27,7 @@ help:
 	@echo "make profile-NAME   start the server of a profile: integrations, protocols, sms, triggers, webhooks"
 	@echo "make demo      start it with something to look at"
 	@echo "make lock      pin the newest versions that fit (needs uv)"
+	@echo "make release   build and check the files of a release"
 	@echo "make clean     remove what was built (not your data)"
 
 install: $(VENV)/.installed-run
@@ -92,8 +93,12 @@ demo: install
 lock:
 	uv pip compile pyproject.toml --extra postgres $(LOCK_OPTIONS) -o requirements/run.lock
 	uv pip compile pyproject.toml --extra postgres --group dev $(LOCK_OPTIONS) -o requirements/dev.lock
+	uv pip compile --group release $(LOCK_OPTIONS) -o requirements/release.lock
 
 LOCK_OPTIONS := --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --quiet
+
+release: build/release/.installed
+	build/release/bin/python -m release $(RELEASE_OPTIONS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -130,6 +135,11 @@ $(VENV)/.installed-run: requirements/run.lock pyproject.toml | $(VENV)/.made
 
 $(VENV)/.installed-dev: requirements/dev.lock $(VENV)/.installed-run
 	$(call pip_install,-r requirements/dev.lock)
+	@touch $@
+
+build/release/.installed: requirements/release.lock
+	@$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet -r requirements/release.lock
 	@touch $@
 
 # uv does not read pip's configuration: where only pip knows the package index, uv fails and pip does the work.
