@@ -1,5 +1,6 @@
 # Everything a newcomer needs: `make run`, `make test`, `make check`. Needs Python 3.11 or newer and its pip; uv is
-# used where it is present, because it is quicker. What is installed is pinned in requirements/*.lock.
+# used where it is present, because it is quicker. What is installed is pinned in requirements/*.lock: `run` for running,
+# `dev` for changing Doorstep, and one file for each extra (make install EXTRAS="otel apprise").
 
 PYTHON ?= python3
 VENV := .venv
@@ -30,7 +31,7 @@ help:
 	@echo "make release   build and check the files of a release"
 	@echo "make clean     remove what was built (not your data)"
 
-install: $(VENV)/.installed-run
+install: $(VENV)/.installed-run $(EXTRAS:%=$(VENV)/.installed-%)
 
 run: install
 	$(BIN)/doorstep serve
@@ -92,8 +93,10 @@ demo: install
 
 lock:
 	uv pip compile pyproject.toml --extra postgres $(LOCK_OPTIONS) -o requirements/run.lock
-	uv pip compile pyproject.toml --extra postgres --group dev $(LOCK_OPTIONS) -o requirements/dev.lock
-	uv pip compile --group release $(LOCK_OPTIONS) -o requirements/release.lock
+	uv pip compile pyproject.toml --extra postgres --group dev -c requirements/run.lock $(LOCK_OPTIONS) -o requirements/dev.lock
+	uv pip compile --group release -c requirements/dev.lock $(LOCK_OPTIONS) -o requirements/release.lock
+	for extra in otel apprise; do uv pip compile pyproject.toml --extra postgres --extra $$extra \
+		-c requirements/dev.lock $(LOCK_OPTIONS) -o requirements/$$extra.lock || exit 1; done
 
 LOCK_OPTIONS := --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --quiet
 
@@ -125,26 +128,25 @@ programs:
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Doorstep needs Python 3.11 or newer; try make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.installed-run: requirements/run.lock pyproject.toml | $(VENV)/.made
-	$(call pip_install,-r requirements/run.lock)
-	$(call pip_install,--no-deps --editable .)
+	@$(call install_lock,$(BIN)/python,requirements/run.lock)
+	@echo "building Doorstep"
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: requirements/dev.lock $(VENV)/.installed-run
-	$(call pip_install,-r requirements/dev.lock)
+$(VENV)/.installed-%: requirements/%.lock $(VENV)/.installed-run
+	@$(call install_lock,$(BIN)/python,$<)
 	@touch $@
 
 build/release/.installed: requirements/release.lock
 	@$(PYTHON) -m venv build/release
-	build/release/bin/python -m pip install --quiet -r requirements/release.lock
+	@$(call install_lock,build/release/bin/python,$<)
 	@touch $@
 
-# uv does not read pip's configuration: where only pip knows the package index, uv fails and pip does the work.
-ifdef UV
-pip_install = $(UV) pip install --quiet --python $(BIN)/python $(1) || $(BIN)/python -m pip install --quiet $(1)
-else
-pip_install = $(BIN)/python -m pip install --quiet $(1)
-endif
+# Both show their progress. uv does not read pip's configuration: where only pip knows the package index, uv fails and
+# pip does the work.
+install_lock = $(if $(UV),$(UV) pip install --python $(1) -r $(2) ||) $(1) requirements/install.py $(2)
