@@ -43,7 +43,7 @@ def release(*, uncommitted: bool) -> None:
         shutil.rmtree(DIST, ignore_errors=True)
         DIST.mkdir()
         published = [Path(shutil.copy2(file, DIST)) for file in files]
-        published += [bill_of_materials(wheel, first / "requirements" / "run.lock") for wheel in DIST.glob("*.whl")]
+        published.append(bill_of_materials(next(DIST.glob("doorstep-*.whl")), first / "requirements" / "run.lock"))
     write_checksums(published)
     print(*(f"dist/{file.name}" for file in sorted(DIST.iterdir())), sep="\n")
 
@@ -64,9 +64,13 @@ def sources(uncommitted: bool) -> Iterator[Path]:
 
 
 def build(folder: Path) -> list[Path]:
-    """Build the source distribution and, from it, the wheel."""
+    """Build the source distributions and, from them, the wheels: of Doorstep and of its client."""
+    return sorted(build_project(folder) + build_project(folder / "clients" / "python"))
+
+
+def build_project(folder: Path) -> list[Path]:
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(folder))
-    return sorted((folder / "dist").iterdir())
+    return list((folder / "dist").iterdir())
 
 
 def same_bytes(files: list[Path], others: list[Path]) -> list[Path]:

@@ -36,16 +36,16 @@ def built() -> Iterator[list[Path]]:
 
 @pytest.fixture(scope="module")
 def metadata(built: list[Path]) -> Message:
-    (wheel,) = (file for file in built if file.suffix == ".whl")
+    (wheel,) = (file for file in built if file.match("doorstep-*.whl"))
     with ZipFile(wheel) as opened:
         (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
         return email.message_from_bytes(opened.read(name))
 
 
 def test_two_builds_have_the_same_bytes(built: list[Path]) -> None:
+    names = (f"{name}-{__version__}" for name in ("doorstep", "doorstep_client"))
     assert {file.name for file in built} == {
-        f"doorstep-{__version__}-py3-none-any.whl",
-        f"doorstep-{__version__}.tar.gz",
+        f"{name}{kind}" for name in names for kind in ("-py3-none-any.whl", ".tar.gz")
     }
 
 
@@ -93,9 +93,9 @@ def test_every_place_that_names_the_version_names_this_one() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert re.search(rf"^## {re.escape(__version__)} – \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
     typescript = ROOT / "clients" / "typescript"
-    for file in ("package.json", "package-lock.json"):
+    for file in ("package.json", "package-lock.json"):  # of the other client; that of Python takes Doorstep's
         assert json.loads((typescript / file).read_text())["version"] == __version__
-    wheels = re.findall(r"doorstep[\w_]*-([\d.]+)-py3", "".join(page.read_text() for page in PAGES))
+    wheels = re.findall(r"doorstep\w*-([\d.]+)-py3", "".join(page.read_text() for page in PAGES))
     assert set(wheels) == {__version__}
     printed = re.findall(r"Doorstep ([\d.]+) listens", "".join(page.read_text() for page in PAGES))
     assert set(printed) == {__version__}
