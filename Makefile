@@ -1,5 +1,6 @@
 # Everything a newcomer needs: `make run`, `make test`, `make check`. Needs Python 3.11 or newer and its pip; uv is
-# used where it is present, because it is quicker. What is installed is pinned in requirements/*.lock.
+# used where it is present, because it is quicker. What is installed is pinned in requirements/*.lock: `run` for running,
+# `dev` for changing Doorstep, and one file for each extra (make install EXTRAS="otel apprise").
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install run test test-all programs check format bench bench-rivals bench-against torture examples demo \
-	lock clean
+	lock release clean
 
 help:
 	@echo "make install   install Doorstep into $(VENV)"
@@ -27,9 +28,10 @@ help:
 	@echo "make profile-NAME   start the server of a profile: integrations, protocols, sms, triggers, webhooks"
 	@echo "make demo      start it with something to look at"
 	@echo "make lock      pin the newest versions that fit (needs uv)"
+	@echo "make release   build and check the files of a release"
 	@echo "make clean     remove what was built (not your data)"
 
-install: $(VENV)/.installed-run
+install: $(VENV)/.installed-run $(EXTRAS:%=$(VENV)/.installed-%)
 
 run: install
 	$(BIN)/doorstep serve
@@ -90,10 +92,16 @@ demo: install
 	$(BIN)/doorstep demo
 
 lock:
-	uv pip compile pyproject.toml --extra postgres $(LOCK_OPTIONS) -o requirements/run.lock
-	uv pip compile pyproject.toml --extra postgres --group dev $(LOCK_OPTIONS) -o requirements/dev.lock
+	uv pip compile pyproject.toml --extra server --extra postgres $(LOCK_OPTIONS) -o requirements/run.lock
+	uv pip compile pyproject.toml --extra server --extra postgres --group dev -c requirements/run.lock $(LOCK_OPTIONS) -o requirements/dev.lock
+	uv pip compile --group release -c requirements/dev.lock $(LOCK_OPTIONS) -o requirements/release.lock
+	for extra in otel apprise; do uv pip compile pyproject.toml --extra server --extra postgres --extra $$extra \
+		-c requirements/dev.lock $(LOCK_OPTIONS) -o requirements/$$extra.lock || exit 1; done
 
 LOCK_OPTIONS := --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --quiet
+
+release: build/release/.installed
+	build/release/bin/python -m release $(RELEASE_OPTIONS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -120,21 +128,25 @@ programs:
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Doorstep needs Python 3.11 or newer; try make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.installed-run: requirements/run.lock pyproject.toml | $(VENV)/.made
-	$(call pip_install,-r requirements/run.lock)
-	$(call pip_install,--no-deps --editable .)
+	@$(call install_lock,$(BIN)/python,requirements/run.lock)
+	@echo "building Doorstep"
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: requirements/dev.lock $(VENV)/.installed-run
-	$(call pip_install,-r requirements/dev.lock)
+$(VENV)/.installed-%: requirements/%.lock $(VENV)/.installed-run
+	@$(call install_lock,$(BIN)/python,$<)
 	@touch $@
 
-# uv does not read pip's configuration: where only pip knows the package index, uv fails and pip does the work.
-ifdef UV
-pip_install = $(UV) pip install --quiet --python $(BIN)/python $(1) || $(BIN)/python -m pip install --quiet $(1)
-else
-pip_install = $(BIN)/python -m pip install --quiet $(1)
-endif
+build/release/.installed: requirements/release.lock
+	@$(PYTHON) -m venv build/release
+	@$(call install_lock,build/release/bin/python,$<)
+	@touch $@
+
+# Both show their progress. uv does not read pip's configuration: where only pip knows the package index, uv fails and
+# pip does the work.
+install_lock = $(if $(UV),$(UV) pip install --python $(1) -r $(2) ||) $(1) requirements/install.py $(2)

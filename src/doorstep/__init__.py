@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from doorstep.stores.program_sql import Sql
     from doorstep.transports.handler_replies import Received
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Batch",

@@ -2,6 +2,7 @@
 
     DoorstepError
     ├── ConfigError            a setting is unknown or invalid, or contradicts another
+    │   └── MissingExtra       an optional part of Doorstep is not installed
     ├── InvalidInput           an argument is invalid; names the field
     ├── NotFound               the object does not exist, or belongs to another organization
     ├── Conflict               the object's state does not allow this
@@ -31,6 +32,16 @@ class DoorstepError(Exception):
 
 class ConfigError(DoorstepError):
     """A setting is invalid. The message names it and says what to do."""
+
+
+class MissingExtra(ConfigError):
+    """An optional part of Doorstep is not installed. The message names it and says how to install it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs the extra `{extra}`, which is not installed; "
+            f"install it with pip install '<wheel or clone of Doorstep>[{extra}]'"
+        )
 
 
 class InvalidInput(DoorstepError):

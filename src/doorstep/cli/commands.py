@@ -22,10 +22,11 @@ from uuid import UUID
 import msgspec
 import typer
 
+from doorstep.cli.extras import extra_of
 from doorstep.cli.options import Cursor, Json, Key, Limit, Url, collect, expand, settings_from
 from doorstep.cli.output import Column, Output, say, visible
 from doorstep.config import Settings, origin
-from doorstep.errors import ConfigError, Conflict, DoorstepError, InvalidInput, NotFound, StoreUnavailable
+from doorstep.errors import ConfigError, Conflict, DoorstepError, InvalidInput, MissingExtra, NotFound, StoreUnavailable
 from doorstep.telemetry.redaction import safe_message, traceback_of
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ def exit_code_of(run: Run) -> int:
         say(visible(f"doorstep: {error}"))
         return _code_of(error)
     except Exception as error:  # noqa: BLE001  any error is reported as one sentence
+        if (extra := extra_of(error)) is not None:
+            say(visible(f"doorstep: {MissingExtra('this command', extra)}"))
+            return ExitCode.USAGE
         reason = safe_message(error)
         say(visible(f"doorstep: unexpected error, {reason}; run it with DOORSTEP_LOG_LEVEL=debug for a traceback"))
         if os.environ.get("DOORSTEP_LOG_LEVEL", "").lower() == "debug":

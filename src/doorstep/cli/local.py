@@ -80,10 +80,14 @@ def serve(
     # Garbage collection is off until startup is complete: imports and routes create objects that are never freed.
     # Scanning these objects took 0.16 s of CPU, the median of six starts under load.
     gc.disable()
-    from doorstep.cli import serve as program
-
     given = {"host": host, "port": port, "database_url": database, "workers": workers}
-    end(lambda: program.serve(given, app, isolate=isolate))
+
+    def run() -> int:
+        from doorstep.cli import serve as program  # may need an extra that is not installed, which `end` reports
+
+        return program.serve(given, app, isolate=isolate)
+
+    end(run)
 
 
 @commands.command()

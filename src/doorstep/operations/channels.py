@@ -219,7 +219,7 @@ _LIMITS = {
 }
 """How many messages each kind of channel may send concurrently, and how many per second. Chat services and mail servers
 accept messages at these rates. Slack documents a limit of one per second."""
-_NO_APPRISE = 'Apprise is not installed here; the operator adds it with pip install "doorstep[apprise]"'
+_NO_APPRISE = "Apprise needs the extra `apprise`, which the operator has not installed"
 _NO_MAIL = "e-mail needs a mail server; the operator sets it with DOORSTEP_SMTP_URL"
 
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from doorstep.errors import ConfigError
+from doorstep.errors import ConfigError, MissingExtra
 from doorstep.stores.store import Store
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def sqlite_path(url: str) -> str | None:
 
 def _postgres(url: str) -> PostgresStore:
     if find_spec("asyncpg") is None:
-        raise ConfigError("PostgreSQL needs an extra package; install it with pip install 'doorstep[postgres]'")
+        raise MissingExtra("PostgreSQL", "postgres")
     from doorstep.stores.sql.postgres import CONNECTIONS_READY, PostgresStore
 
     plain, schema = _split_schema(url)

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from doorstep import __version__
 from doorstep.clock import Instant
-from doorstep.errors import ConfigError
+from doorstep.errors import ConfigError, MissingExtra
 from doorstep.telemetry.metrics import Distribution, Kind, Measure, Reading, Snapshot, readings
 from doorstep.telemetry.tracing import Sampler, always, at_most, never, parent_based, ratio
 
@@ -311,7 +311,7 @@ class MetricExporter:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
             from opentelemetry.sdk.resources import Resource
         except ImportError:
-            raise ConfigError("the extra `otel` is not installed; pip install 'doorstep[otel]'") from None
+            raise MissingExtra("exporting metrics with OpenTelemetry", "otel") from None
         self.interval_seconds = interval_seconds
         self._resource = Resource({"service.name": "doorstep"}).merge(_named(Resource.create()))
         self._exporter = OTLPMetricExporter()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.errors import ConfigError
+from doorstep.errors import ConfigError, MissingExtra
 from doorstep.stores import open
 from doorstep.stores.open import store_from_url
 from doorstep.stores.sql.sqlite.memory_store import MemoryStore
@@ -39,7 +39,7 @@ def test_any_other_url_is_refused_with_what_to_write_instead(url: str) -> None:
         store_from_url(url)
 
 
-def test_postgres_without_its_extra_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgres_without_its_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'doorstep\[postgres\]'"):
+    with pytest.raises(MissingExtra, match=r"needs the extra `postgres`.*pip install '.+\[postgres\]'"):
         store_from_url("postgresql://localhost/x")
