@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from doorstep.api import codec, middleware
+from doorstep.cli import connections
 from doorstep.config import Settings
 from doorstep.engine import accept
 from doorstep.engine.directory import Tuning
@@ -31,6 +32,10 @@ def test_the_limits_are_those_of_the_code() -> None:
         "payload of an event": f"{settings.payload_bytes_max // KIB} KiB",
         "batch request": f"{events.BATCH_MAX:,} events, {settings.batch_bytes_max // KIB**2} MiB",
         "any other request": f"{codec.SMALL_BODY_BYTES_MAX // KIB} KiB",
+        "headers of a request": (
+            f"{connections.HEADERS_MAX}; the URL and each header {connections.LINE_BYTES_MAX // KIB} KiB, "
+            f"all of them {connections.HEAD_BYTES_MAX // KIB} KiB"
+        ),
         "nesting of JSON, digits of a number": f"{payload.DEPTH_MAX}, {payload.DIGITS_MAX}",
         "metadata of an event": f"{accept._METADATA_BYTES_MAX // KIB} KiB",
         "idempotency key, ordering key": f"{accept._KEY_CHARACTERS_MAX} characters",

@@ -40,6 +40,7 @@ class Problem(_Row, Enum):
     TOO_LARGE = _Row(413, "The body is too large", "send less in one request")
     INVALID_INPUT = _Row(422, "Invalid request", "see errors for the field and its rule")
     OVERLOADED = _Row(429, "Too many requests", "nothing was stored; send it again later")
+    HEADERS_TOO_LARGE = _Row(431, "The headers are too large", "send fewer and shorter headers")
     INTERNAL = _Row(500, "Internal error", "look for the correlation id in the log")
     STORE_UNAVAILABLE = _Row(
         503, "The store is unavailable or cannot write now", "try again later, with the same idempotency key"

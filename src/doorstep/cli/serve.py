@@ -16,6 +16,7 @@ from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.cli.connections import Connection
 from doorstep.cli.options import settings_from
 from doorstep.cli.output import say
 from doorstep.cli.run import (
@@ -153,6 +154,7 @@ class WebServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
+                http=Connection,
                 log_config=None,
                 access_log=False,
                 server_header=False,
