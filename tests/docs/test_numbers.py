@@ -43,6 +43,12 @@ def test_the_limits_are_those_of_the_code() -> None:
         "requests without a valid key, per client on each process": (
             f"{settings.failed_keys_per_second:g} a second, with bursts of two seconds' worth"
         ),
+        "open connections, on each process": "the limit on open files, less a reserve",
+        "connections that have shown no valid key, per client on each process": f"{settings.keyless_connections_max}",
+        "wait for headers, for the next part of a body, between requests": (
+            f"{settings.header_timeout_seconds:g} s, {settings.body_timeout_seconds:g} s, "
+            f"{settings.idle_timeout_seconds:g} s"
+        ),
         "endpoints per organization": f"{settings.endpoints_max:,}",
         "one attempt": f"{settings.timeout_seconds:g} s in all",
         "part of a response that is read and kept": f"{_default(HttpTransport, 'body_bytes_max') // KIB} KiB",
@@ -54,7 +60,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_the_settings_that_change_limits_exist() -> None:
     named = re.findall(r"`DOORSTEP_([A-Z_]+)`", "".join(row[2] for row in rows(SECURITY, "## Limits")))
-    assert len(named) == 6
+    assert len(named) == 11
     assert [name for name in named if not hasattr(Settings(), name.lower())] == []
 
 

@@ -36,6 +36,7 @@ class Problem(_Row, Enum):
     FORBIDDEN = _Row(403, "Not allowed with this key", "use a key with another role")
     NOT_FOUND = _Row(404, "Not found", "check the path and the id")
     METHOD_NOT_ALLOWED = _Row(405, "Method not allowed", "see the header Allow")
+    TIMEOUT = _Row(408, "The request did not arrive in time", "send the whole request without pauses")
     CONFLICT = _Row(409, "Not possible in its current state", "read it again, then decide")
     TOO_LARGE = _Row(413, "The body is too large", "send less in one request")
     INVALID_INPUT = _Row(422, "Invalid request", "see errors for the field and its rule")

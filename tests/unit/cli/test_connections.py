@@ -9,7 +9,10 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from doorstep.api.middleware import IDENTIFIED
+from doorstep.cli.connection_limits import ConnectionLimits, Connections
 from doorstep.cli.connections import HEAD_BYTES_MAX, HEADERS_MAX, LINE_BYTES_MAX, PIPELINED_MAX, Connection
+from doorstep.telemetry.timings import Closing
 
 
 class Transport(asyncio.Transport):
@@ -33,6 +36,9 @@ class Transport(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def abort(self) -> None:
+        self.closed = True
+
     def is_closing(self) -> bool:
         return self.closed
 
@@ -52,11 +58,16 @@ class Application:
         self.gate.set()
         self.requests: list[list[tuple[bytes, bytes]]] = []
         self.bodies: list[dict[str, Any]] = []
+        self.scopes: list[dict[str, Any]] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.requests.append(scope["headers"])
+        self.scopes.append(scope)
         await self.gate.wait()
-        self.bodies.append(await receive())
+        message = await receive()
+        while message.get("more_body"):
+            message = await receive()
+        self.bodies.append(message)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body"})
 
@@ -64,9 +75,11 @@ class Application:
 class Client:
     """A client of one connection, and the application that answers it."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None) -> None:
         self.application = Application()
+        self.connections = Connections(limits or ConnectionLimits())
         self.connection = Connection(
+            connections=self.connections,
             config=uvicorn.Config(self.application, ws="none", log_config=None),
             server_state=ServerState(),
             app_state={},
@@ -211,3 +224,97 @@ async def test_what_is_not_http_gets_a_problem(client: Client) -> None:
     client.send(b"\x16\x03\x01 hello\r\n\r\n")
     assert await client.statuses() == [400]
     assert b"application/problem+json" in client.transport.sent
+
+
+# -- clients that do not go on ---------------------------------------------------------------------------------
+
+HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
+NOW = ConnectionLimits(header_seconds=0, body_seconds=0, idle_seconds=0)
+"""No client is as fast as this."""
+
+
+@pytest.mark.parametrize(
+    ("sent", "statuses", "reason"),
+    [
+        (b"", [], Closing.HEADER_TIMEOUT),
+        (b"POST ", [408], Closing.HEADER_TIMEOUT),
+        (HEAD + b"X-A: ", [408], Closing.HEADER_TIMEOUT),
+        (HEAD + b"Content-Length: 5\r\n\r\nab", [408], Closing.BODY_TIMEOUT),
+        (request(), [200], Closing.IDLE),
+        (request() + b"POST", [200, 408], Closing.HEADER_TIMEOUT),
+    ],
+    ids=["nothing", "a part of a line", "a part of the headers", "a part of the body", "nothing more", "half of more"],
+)
+async def test_a_connection_whose_client_does_not_go_on_is_closed(
+    sent: bytes, statuses: list[int], reason: Closing
+) -> None:
+    client = Client(NOW)
+    if sent:
+        client.send(sent)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    client.connections.sweep()
+    assert await client.statuses() == statuses
+    assert client.transport.closed or client.transport.ended
+    assert client.connections.counts.closed[reason] == 1
+
+
+async def test_a_connection_whose_request_is_being_answered_has_all_the_time_it_needs() -> None:
+    client = Client(NOW)
+    client.application.gate.clear()
+    client.send(request(body=b"abc"))
+    await asyncio.sleep(0)
+    client.connections.sweep()
+    client.application.gate.set()
+    assert await client.statuses() == [200]
+
+
+async def test_a_client_that_does_not_read_its_response_is_disconnected() -> None:
+    client = Client(NOW)
+    client.application.gate.clear()
+    client.send(request())
+    client.connection.pause_writing()  # called by the transport when its buffer is full
+    client.connections.sweep()
+    assert client.transport.closed
+    client.connection.connection_lost(None)
+
+
+async def test_a_body_may_take_its_time_while_it_keeps_coming_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    for module in ("connections", "connection_limits"):
+        monkeypatch.setattr(f"doorstep.cli.{module}.monotonic", lambda: now)
+    client = Client(ConnectionLimits(body_seconds=30))
+    client.send(HEAD + b"Content-Length: 20000000\r\n\r\n")
+    for _ in range(50):  # 20 KiB a second
+        now += 10
+        client.send(b"a" * 204_800)
+        client.connections.sweep()
+        assert client.transport.statuses == []
+    dripped = 0
+    while not client.transport.statuses and dripped < 50:
+        now += 20
+        client.send(b"a")
+        client.connections.sweep()
+        dripped += 1
+    assert client.transport.statuses == [408]
+
+
+async def test_only_the_health_may_be_asked_for_when_there_are_too_many_connections(client: Client) -> None:
+    client.connection.health_only = True
+    client.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert await client.statuses() == [200]
+    assert client.transport.closed
+    other = Client()
+    other.connection.health_only = True
+    other.send(request())
+    assert await other.statuses() == [429]
+    assert b"retry-after: 1" in other.transport.sent.lower()
+
+
+async def test_a_connection_counts_as_identified_once_the_application_says_so(client: Client) -> None:
+    client.send(request())
+    assert await client.statuses() == [200]
+    client.application.scopes[0][IDENTIFIED]()
+    assert (client.connections.counts.identified, client.connections.counts.keyless) == (1, 0)
+    client.connection.connection_lost(None)
+    assert (client.connections.counts.identified, client.connections.counts.keyless) == (0, 0)
