@@ -178,6 +178,33 @@ class Settings(BaseSettings):
         "API key. They get a 401, and further requests get a 429. Requests with a valid key are not affected. 0 sets "
         "no limit.",
     )
+    connections_max: int = _number(
+        0,
+        (0, 1_000_000),
+        "How many connections the server keeps open. Beyond that, connections that have shown no valid key are closed, "
+        "oldest first; if there are none, new connections may only ask for the health. 0 stands for the limit on open "
+        "files, less a reserve for deliveries and the database.",
+    )
+    keyless_connections_max: int = _number(
+        256,
+        (0, 1_000_000),
+        "How many connections that have shown no valid key one client address (for IPv6, one /64) may keep open for "
+        "longer than `header_timeout_seconds`; the oldest are closed. 0 sets no limit.",
+    )
+    header_timeout_seconds: float = _number(
+        20.0,
+        (0.1, 3600),
+        "How long the server waits for the headers of a request, or for the first byte of a connection.",
+    )
+    body_timeout_seconds: float = _number(
+        30.0,
+        (0.1, 3600),
+        "How long the server waits for the next part of a body, or for a client to read the next part of a response. A "
+        "body must also arrive with at least 10 KiB per second, not counting this time.",
+    )
+    idle_timeout_seconds: float = _number(
+        60.0, (0.1, 86_400), "How long the server keeps a connection open between two requests."
+    )
     endpoints_max: int = _number(
         10_000, (1, 1_000_000), "How many endpoints one organization may have, not counting deleted ones."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from doorstep.api import codec, middleware
+from doorstep.cli import connections
 from doorstep.config import Settings
 from doorstep.engine import accept
 from doorstep.engine.directory import Tuning
@@ -31,12 +32,22 @@ def test_the_limits_are_those_of_the_code() -> None:
         "payload of an event": f"{settings.payload_bytes_max // KIB} KiB",
         "batch request": f"{events.BATCH_MAX:,} events, {settings.batch_bytes_max // KIB**2} MiB",
         "any other request": f"{codec.SMALL_BODY_BYTES_MAX // KIB} KiB",
+        "headers of a request": (
+            f"{connections.HEADERS_MAX}; the URL and each header {connections.LINE_BYTES_MAX // KIB} KiB, "
+            f"all of them {connections.HEAD_BYTES_MAX // KIB} KiB"
+        ),
         "nesting of JSON, digits of a number": f"{payload.DEPTH_MAX}, {payload.DIGITS_MAX}",
         "metadata of an event": f"{accept._METADATA_BYTES_MAX // KIB} KiB",
         "idempotency key, ordering key": f"{accept._KEY_CHARACTERS_MAX} characters",
         "requests per key, on each process": "none by default; a limit allows bursts of two seconds' worth",
         "requests without a valid key, per client on each process": (
             f"{settings.failed_keys_per_second:g} a second, with bursts of two seconds' worth"
+        ),
+        "open connections, on each process": "the limit on open files, less a reserve",
+        "connections that have shown no valid key, per client on each process": f"{settings.keyless_connections_max}",
+        "wait for headers, for the next part of a body, between requests": (
+            f"{settings.header_timeout_seconds:g} s, {settings.body_timeout_seconds:g} s, "
+            f"{settings.idle_timeout_seconds:g} s"
         ),
         "endpoints per organization": f"{settings.endpoints_max:,}",
         "one attempt": f"{settings.timeout_seconds:g} s in all",
@@ -49,7 +60,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_the_settings_that_change_limits_exist() -> None:
     named = re.findall(r"`DOORSTEP_([A-Z_]+)`", "".join(row[2] for row in rows(SECURITY, "## Limits")))
-    assert len(named) == 6
+    assert len(named) == 11
     assert [name for name in named if not hasattr(Settings(), name.lower())] == []
 
 

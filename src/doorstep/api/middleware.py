@@ -130,6 +130,9 @@ def with_own_headers(given: Iterable[tuple[bytes, bytes]], correlation_id: str) 
     return headers + [one for one in _DEFAULT_HEADERS if one[0] not in names]
 
 
+IDENTIFIED = "doorstep.identified"
+"""The key under which the scope contains a function to call if the request has a valid key or session. The server closes
+connections without one first."""
 Authenticate = Callable[[str], Awaitable[ApiKey | None]]
 OVER_RATE = "this key may send {} requests per second; slow down"
 TOO_MANY_FAILURES = "more than {} requests per second without a valid key came from this address; check the key"
@@ -166,6 +169,8 @@ class Authentication:
                 raise Refusal(Problem.UNAUTHENTICATED, headers={"WWW-Authenticate": "Bearer"})
             self._requests.check(key.key_id)
             scope[_KEY] = key
+            if (identified := scope.get(IDENTIFIED)) is not None:
+                identified()
         return cast(ApiKey, scope[_KEY])
 
     async def _identify(self, headers: Headers) -> ApiKey | None:

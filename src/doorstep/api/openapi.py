@@ -28,7 +28,8 @@ kept as dead letters if they fail permanently.
 
 Send your key in the header `X-API-Key` (or `Authorization: Bearer`). Times are ISO 8601 in UTC. Errors are
 `application/problem+json`. Lists are paginated: pass `pagination.cursor` as `cursor` while `has_more` is true.
-Items of another organization return the same 404 as items that do not exist."""
+Items of another organization return the same 404 as items that do not exist. Every route returns a 431 if the headers
+are too large, and a 408 if the request arrives too slowly."""
 
 
 def document(application: FastAPI, routes: Iterable[Operation], program: Sequence[BaseRoute] = ()) -> Json:

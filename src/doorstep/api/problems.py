@@ -36,10 +36,12 @@ class Problem(_Row, Enum):
     FORBIDDEN = _Row(403, "Not allowed with this key", "use a key with another role")
     NOT_FOUND = _Row(404, "Not found", "check the path and the id")
     METHOD_NOT_ALLOWED = _Row(405, "Method not allowed", "see the header Allow")
+    TIMEOUT = _Row(408, "The request did not arrive in time", "send the whole request without pauses")
     CONFLICT = _Row(409, "Not possible in its current state", "read it again, then decide")
     TOO_LARGE = _Row(413, "The body is too large", "send less in one request")
     INVALID_INPUT = _Row(422, "Invalid request", "see errors for the field and its rule")
     OVERLOADED = _Row(429, "Too many requests", "nothing was stored; send it again later")
+    HEADERS_TOO_LARGE = _Row(431, "The headers are too large", "send fewer and shorter headers")
     INTERNAL = _Row(500, "Internal error", "look for the correlation id in the log")
     STORE_UNAVAILABLE = _Row(
         503, "The store is unavailable or cannot write now", "try again later, with the same idempotency key"

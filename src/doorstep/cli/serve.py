@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -16,6 +18,8 @@ from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.cli.connection_limits import ConnectionLimits, Connections
+from doorstep.cli.connections import Connection
 from doorstep.cli.options import settings_from
 from doorstep.cli.output import say
 from doorstep.cli.run import (
@@ -102,7 +106,10 @@ def _server(doorstep: Doorstep, links: SignInLinks, ready: Callable[[], None]) -
 
     # Requests take milliseconds, so most of the grace period is left to deliveries.
     grace_seconds = doorstep.settings.grace_seconds / 4
-    return WebServer(create_application(doorstep, links), grace_seconds=grace_seconds, ready=started)
+    connections = Connections(
+        ConnectionLimits.of(doorstep.settings), doorstep.telemetry.timings.connections, doorstep.components.note
+    )
+    return WebServer(create_application(doorstep, links), connections, grace_seconds=grace_seconds, ready=started)
 
 
 def banner(doorstep: Doorstep, url: str, link: str | None) -> Iterator[str]:
@@ -149,16 +156,26 @@ def _worker_environment(settings: Settings, host: str, port: int) -> dict[str, s
 class WebServer(uvicorn.Server):
     """Uvicorn without its signal handlers, and with a callback that is called once it is serving."""
 
-    def __init__(self, application: Any, *, grace_seconds: float, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        application: Any,
+        connections: Connections | None = None,
+        *,
+        grace_seconds: float,
+        ready: Callable[[], None],
+    ) -> None:
+        self._connections = connections = connections or Connections()
         super().__init__(
             uvicorn.Config(
                 application,
+                http=partial(Connection, connections=connections),  # type: ignore[arg-type]  # called like a class
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 lifespan="off",
                 ws="none",
-                backlog=_BACKLOG,
+                backlog=connections.limits.backlog,
+                timeout_keep_alive=math.ceil(connections.limits.idle_seconds),
                 timeout_graceful_shutdown=max(1, round(grace_seconds)),
             )
         )
@@ -178,8 +195,10 @@ class WebServer(uvicorn.Server):
         await serving
 
     async def main_loop(self) -> None:
-        """Update the header `Date` once a second. Uvicorn's own loop wakes up ten times as often."""
+        """Update the header `Date` and close connections once a second. Uvicorn's own loop wakes up ten times as
+        often."""
         while not await self.on_tick(0):
+            self._connections.sweep()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._exiting.wait(), 1.0)
 

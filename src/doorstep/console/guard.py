@@ -55,6 +55,8 @@ class Guard:
             session = await self.session(request)
             if session is None:
                 return _to_sign_in(request)
+            if (identified := request.scope.get("doorstep.identified")) is not None:
+                identified()
             response = await self._enter(page, session, request)
             if session.renewed is not None:
                 set_session(response, session.renewed, request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -75,12 +75,12 @@ PROCESS: Mapping[str, tuple[Kind, str]] = {
 
 
 class Timed(NamedTuple):
-    """A histogram of durations in this process."""
+    """A metric that this process measures itself."""
 
     name: str
     kind: Kind
     about: str
-    read: Callable[[Timings], Sequence[Distribution]]
+    read: Callable[[Timings], Reading]
     labels: tuple[str, ...] = ()
 
 
@@ -108,6 +108,23 @@ TIMED: tuple[Timed, ...] = (
         Kind.HISTOGRAM,
         "Time from the failure of an attempt in this process until its retry was stored",
         lambda timings: [_distribution(timings.retry_scheduled, {})],
+    ),
+    Timed(
+        "doorstep_connections",
+        Kind.GAUGE,
+        "Open connections to the web server, by whether they have shown a valid key",
+        lambda timings: [
+            Value(timings.connections.identified, {"key": "valid"}),
+            Value(timings.connections.keyless, {"key": "none"}),
+        ],
+        ("key",),
+    ),
+    Timed(
+        "doorstep_connections_closed_total",
+        Kind.COUNTER,
+        "Connections that the web server closed because of a timeout or a limit",
+        lambda timings: [Value(count, {"reason": reason}) for reason, count in timings.connections.closed.items()],
+        ("reason",),
     ),
 )
 

@@ -1,8 +1,10 @@
-"""What one process measures itself: its requests, and how fast it schedules retries. `/metrics` shows the result."""
+"""What one process measures itself: its requests and connections, and how fast it schedules retries. `/metrics` shows
+the result."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from enum import StrEnum
 from typing import NamedTuple
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -32,8 +34,34 @@ class Answered(NamedTuple):
     status: int
 
 
+class Closing(StrEnum):
+    """Why the server closed a connection."""
+
+    HEADER_TIMEOUT = "header_timeout"
+    BODY_TIMEOUT = "body_timeout"
+    IDLE = "idle"
+    INVALID = "invalid"
+    """The client sent something that is not HTTP, or is over a limit."""
+    KEYLESS_OF_ADDRESS = "keyless_of_address"
+    """Too many connections of one address had not shown a valid key."""
+    KEYLESS = "keyless"
+    """There were too many connections, and this one had not shown a valid key."""
+    REFUSED = "refused"
+    """There were too many connections, and all others had shown a valid key."""
+
+
+class ConnectionCounts:
+    """The connections of the web server."""
+
+    def __init__(self) -> None:
+        self.identified = self.keyless = 0
+        """How many are open, with and without a valid key."""
+        self.closed = dict.fromkeys(Closing, 0)
+
+
 class Timings:
     def __init__(self) -> None:
+        self.connections = ConnectionCounts()
         self.requests: dict[Answered, Timing] = {}
         self.retry_scheduled = Timing()
         """From the failure of an attempt until its retry was stored."""
