@@ -14,7 +14,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from doorstep.clock import SECOND, Instant
+from doorstep.clock import SECOND, AnchoredClock, Instant
 from doorstep.telemetry.logs import LogWriter
 from doorstep.telemetry.metrics import Distribution, Kind, Load, Measure, Reading, Snapshot, Value, readings
 from doorstep.telemetry.timings import SECONDS, Timing, Timings
@@ -70,6 +70,10 @@ PROCESS: Mapping[str, tuple[Kind, str]] = {
         Kind.COUNTER,
         "Log lines dropped because of a slow reader or a full disk",
     ),
+    "doorstep_process_clock_jumps_total": (
+        Kind.COUNTER,
+        "Times that the clock of this process was set by a second or more",
+    ),
     "doorstep_process_snapshot_age_seconds": (Kind.GAUGE, "Age of the snapshot that the other metrics are taken from"),
 }
 
@@ -119,6 +123,7 @@ def _of_process(snapshot: Snapshot | None, load: Load, now: Instant) -> Iterator
         load.accepts_waiting,
         load.places_in_use,
         LogWriter.dropped_ever,
+        AnchoredClock.jumps_ever,
         math.inf if snapshot is None else (now - snapshot.taken_at) / SECOND,
     )
     for (name, (kind, about)), number in zip(PROCESS.items(), numbers, strict=True):
