@@ -29,32 +29,63 @@ class Clock(Protocol):
 
 
 class AnchoredClock:
-    """Reads the wall clock once and then only the monotonic clock, so that jumps of the wall clock have no effect.
+    """The wall clock of this machine, or the clock of a store that several machines share.
 
-    `follow` sets it to the store's time, so that all machines that share a store use the same time. If the store is
-    behind by less than a second, the clock stands still until the store's time catches up, so that histories never run
-    backwards. If the store is further behind, the clock jumps back: standing still for long would keep deliveries from
-    becoming due.
+    The monotonic clock counts between two readings, so that small corrections never make a history run backwards. If
+    the wall clock is set by a second or more, the next reading follows it: signatures and stored instants must be right
+    by the clocks of others. `doorstep/services/clock_watch.py` adjusts the waits that are stored.
+
+    `follow` makes the store's time the one that counts, so that all machines that share a store use the same time. If
+    the store is behind by less than a second, the clock stands still until the store's time catches up. If it is
+    further behind, the clock jumps back: standing still for long would keep deliveries from becoming due.
     """
 
+    jumps_ever = 0
+    """How many jumps of a second or more the clocks of this process have made, for `/metrics`."""
+
     def __init__(self) -> None:
-        self._offset = time.time_ns() // 1_000 - self._monotonic()
+        self.jumps = 0
+        """How many jumps of a second or more this clock has made."""
+        self._follows_wall = True
+        self._offset = self._wall() - self._elapsed()
         self._not_before: Instant = 0
 
     def now(self) -> Instant:
-        return max(self._monotonic() + self._offset, self._not_before)
+        elapsed = self._elapsed()
+        if self._follows_wall:
+            drift = self._wall() - elapsed - self._offset
+            # A process that was frozen between the two readings has not seen a jump.
+            if abs(drift) >= JUMP and self._elapsed() - elapsed < JUMP // 2:
+                self._offset += drift
+                self.count_jump()
+        return max(elapsed + self._offset, self._not_before)
 
     def follow(self, store_now: Instant) -> Instant:
-        """Adopt the store's time; return by how much the clock moved."""
+        """Adopt the store's time instead of this machine's; return by how much the clock moved."""
         before = self.now()
+        self._follows_wall = False
         moved = store_now - before
-        self._offset = store_now - self._monotonic()
+        self._offset = store_now - self._elapsed()
         self._not_before = before if -SECOND < moved < 0 else 0
         return moved
 
+    def count_jump(self) -> None:
+        self.jumps += 1
+        AnchoredClock.jumps_ever += 1
+
     @staticmethod
-    def _monotonic() -> Instant:
-        return time.monotonic_ns() // 1_000
+    def _wall() -> Instant:
+        return time.time_ns() // 1_000
+
+    @staticmethod
+    def _elapsed() -> Instant:
+        """The monotonic clock. On Linux, it includes the time during which the machine was suspended."""
+        return time.clock_gettime_ns(_ELAPSED) // 1_000
+
+
+JUMP: Instant = SECOND
+"""The least difference that counts as a jump of the clock."""
+_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def seconds(value: float) -> Instant:

@@ -170,6 +170,12 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         handles = _picked(self._handles, picks)
         self.both(lambda side: side.store.release([side.claims[handle] for handle in handles], self.now))
 
+    def renew_leases(self, worker: str) -> None:
+        self.both(lambda side: side.store.renew_leases(worker, self.now))
+
+    def shift_waits(self, back: Instant) -> None:
+        self.both(lambda side: side.store.shift_waits(self.now - back, 1_000))
+
     def due_lanes(self) -> None:
         self.both(lambda side: side.store.due_lanes(self.now))
 

@@ -99,6 +99,8 @@ VERBS: dict[str, Verb] = {
         8, {"picks": PICKS, "ends": st.lists(ENDS, min_size=4, max_size=4), "span": SPANS, "retries_max": RETRIES}
     ),
     "release": Verb(3, {"picks": PICKS}),
+    "renew_leases": Verb(1, {"worker": st.sampled_from("ab")}),
+    "shift_waits": Verb(1, {"back": SPANS}),
     "due_lanes": Verb(1, {}),
     "change_endpoint": Verb(
         1,

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from doorstep.cli.main import run
-from doorstep.clock import Clock, Instant, seconds
+from doorstep.clock import Instant, seconds
 from doorstep.engine.accept import Accepter
 from doorstep.engine.intake import Offer
 from doorstep.model.action import Action, AuditEntry
@@ -86,9 +86,9 @@ def _newest_tokens() -> dict[bytes, int]:
 def count_attempts_at_settle() -> None:
     """Ignores attempts whose worker never reported: the delivery is due again, and no attempt was used."""
 
-    async def forgiving(store: Store, directory: object, settler: object, clock: Clock, random: object) -> int:
-        claims = await store.expired(clock.now(), 500)
-        await store.release(claims, clock.now())
+    async def forgiving(store: Store, directory: object, settler: object, now: Instant, random: object) -> int:
+        claims = await store.expired(now, 500)
+        await store.release(claims, now)
         return len(claims)
 
     _put(worker, "reclaim", forgiving)

@@ -1,22 +1,23 @@
-"""The machine's wall clock jumps forwards and back by hours: nothing is delivered early, nothing gets stuck."""
+"""The machine's wall clock is set while deliveries are under way: signatures follow it, nothing is delivered twice, and
+nothing gets stuck. On PostgreSQL, the database's clock counts."""
 
 from __future__ import annotations
 
+import math
 import time
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.faults.conftest import Install
+from tests.faults.harness.checker import Verdict
 from tests.faults.harness.databases import Database
-from tests.faults.harness.evidence import read_arrivals
-from tests.faults.harness.installation import CALM, Installation
-from tests.faults.harness.occasion import in_time
-from tests.faults.harness.trial import drain, judge, send_noted, start_ledger
-
-_LATER_SECONDS = 6.0
+from tests.faults.harness.evidence import Fault, read_arrivals
+from tests.faults.harness.installation import CALM, Installation, await_condition
+from tests.faults.harness.trial import drain, judge, start_ledger
+from tests.support.stretching import stretched
 
 
 def fake_time_library() -> str:
@@ -40,37 +41,101 @@ def jump(offset: Path, to: str) -> None:
     offset.write_text(to)
 
 
-def send_for_later(installation: Installation) -> tuple[str, float]:
-    """Send an event that is due only in some seconds; return its id and that time."""
-    at = datetime.now(UTC) + timedelta(seconds=_LATER_SECONDS)
-    reply = send_noted(installation, "plain", deliver_at=at.isoformat())
-    assert reply.status == 202, reply
-    return str(reply.answer["event_id"]), at.timestamp()
-
-
-def test_a_jump_of_the_wall_clock_delivers_nothing_early_and_leaves_nothing_stuck(
-    install: Install, database: Database, tmp_path: Path
-) -> None:
-    offset = tmp_path / "offset"
-    jump(offset, "+0")
-    installation = install(database, settings=CALM)
+def run_under_jumps(installation: Installation, offset: Path, jumps: Sequence[str]) -> Verdict:
+    """Send while the wall clock jumps from one offset to the next; each must show in the signatures."""
     installation.engine_environment |= settings(offset)
     installation.receive("ok", "flaky", "slow")
     installation.serve()
     installation.enrol("plain", "fan")
     installation.add_worker()
-    ledger = start_ledger(installation, "plain=1,fan=1", rate=60)
-    event_id, later = send_for_later(installation)
-    for to in ("+3h", "-3h", "+40d", "+0"):  # the process notices each jump within a second
-        time.sleep(1.2)
+    ledger = start_ledger(installation, "plain=1,fan=1", rate=40)
+    for to in jumps:
         jump(offset, to)
+        await_condition(lambda to=to: abs(last_age(installation) + int(to)) <= 2, f"signatures at {to} s")  # type: ignore[misc]
     ledger.stop()
     seconds = drain(installation)
     installation.stop()
     verdict = judge(installation)
-    arrived = [arrival.at for arrival in read_arrivals(*tmp_path.glob("*.arrivals")) if arrival.event_id == event_id]
-    print(f"\nclock jumps on {database.name}: drained in {seconds:.1f} s; {verdict}")
+    print(f"\nclock jumps on {installation.database.name}: drained in {seconds:.1f} s; {verdict}")
+    return verdict
+
+
+def last_age(installation: Installation) -> float:
+    """How old the signature of the newest request was, by the receiver's clock, in seconds."""
+    arrivals = read_arrivals(*installation.folder.glob("*.arrivals"))
+    return arrivals[-1].at - arrivals[-1].signed_at if arrivals else math.inf
+
+
+def test_a_machine_that_starts_ten_minutes_off_and_is_corrected_signs_with_the_right_time_and_delivers_once(
+    install: Install, sqlite_database: Database, tmp_path: Path
+) -> None:
+    offset = tmp_path / "offset"
+    jump(offset, "-600")
+    installation = install(sqlite_database, settings=CALM)
+    verdict = run_under_jumps(installation, offset, ["-600", "+0"])
     assert verdict.violations == [], str(verdict)
     assert verdict.duplicates == 0
-    assert len(arrived) == 1 and later - 0.25 < arrived[0]
-    in_time(arrived[0] - later, 3)
+    assert installation.server.said.count("the clock was set") == 1
+
+
+@pytest.mark.full
+def test_jumps_of_an_hour_in_both_directions_cause_no_second_delivery_and_leave_nothing_stuck(
+    install: Install, sqlite_database: Database, tmp_path: Path
+) -> None:
+    offset = tmp_path / "offset"
+    jump(offset, "+0")
+    installation = install(sqlite_database, settings=CALM)
+    verdict = run_under_jumps(installation, offset, ["+0", "+3600", "-3600", "+0"])
+    assert verdict.violations == [], str(verdict)
+    assert verdict.duplicates == 0
+
+
+@pytest.mark.full
+def test_on_postgresql_the_clock_of_a_machine_may_jump_without_any_effect(
+    install: Install, postgres_database: Database, tmp_path: Path
+) -> None:
+    offset = tmp_path / "offset"
+    jump(offset, "+0")
+    installation = install(postgres_database, settings=CALM)
+    installation.engine_environment |= settings(offset)
+    installation.receive("ok", "flaky", "slow")
+    installation.serve()
+    installation.enrol("plain", "fan")
+    ledger = start_ledger(installation, "plain=1,fan=1", rate=40)
+    for to in ("+3h", "-3h", "+40d", "+0"):  # the process notices each jump within a second
+        time.sleep(1.2)
+        jump(offset, to)
+    ledger.stop()
+    drain(installation)
+    installation.stop()
+    verdict = judge(installation)
+    assert verdict.violations == [], str(verdict)
+    assert verdict.duplicates == 0
+    arrivals = read_arrivals(*tmp_path.glob("*.arrivals"))
+    assert max(abs(arrival.at - arrival.signed_at) for arrival in arrivals) < stretched(3)
+
+
+@pytest.mark.full
+def test_a_process_that_was_suspended_past_its_leases_signs_with_the_right_time_and_loses_nothing(
+    install: Install, sqlite_database: Database, tmp_path: Path
+) -> None:
+    installation = install(sqlite_database, settings={"DOORSTEP_LEASE_SECONDS": "4", "DOORSTEP_TIMEOUT_SECONDS": "3"})
+    installation.receive("slow")
+    server = installation.serve()
+    installation.enrol("steady")
+    ledger = start_ledger(installation, "steady=1", rate=60)
+    await_condition(lambda: len(read_arrivals(*tmp_path.glob("*.arrivals"))) > 50, "deliveries")
+    server.pause()
+    suspended_at = time.time()
+    time.sleep(2 * installation.lease_seconds)
+    server.resume()
+    resumed_at = time.time()
+    await_condition(lambda: read_arrivals(*tmp_path.glob("*.arrivals"))[-1].at > resumed_at + 1, "deliveries again")
+    ledger.stop()
+    drain(installation)
+    installation.stop()
+    verdict = judge(installation, [Fault(suspended_at, "pause")])
+    print(f"\nsuspended for {2 * installation.lease_seconds:.0f} s: {verdict}")
+    assert verdict.violations == [], str(verdict)
+    fresh = [one for one in read_arrivals(*tmp_path.glob("*.arrivals")) if one.at > resumed_at + 1]
+    assert max(abs(arrival.at - arrival.signed_at) for arrival in fresh) < stretched(3)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from doorstep.cli.doctor import clock_finding
+from doorstep.clock import SECOND
+from doorstep.model.claim import WorkerEntry
+from doorstep.stores.store import Put
+from doorstep.testing import FakeClock
+from tests.reference import ReferenceStore
 from tests.support.commands import Remote, doorstep
 from tests.support.ports import free_port
 from tests.support.program import ADMIN_KEY, serving
@@ -183,3 +191,16 @@ def test_the_address_of_a_receiver_is_not_judged_without_the_settings_of_the_ser
 def test_a_secret_key_that_only_the_server_has_is_not_called_missing(tmp_path: Path, postgres_url: str) -> None:
     found = examined(tmp_path, 0, DOORSTEP_DATABASE_URL=postgres_url)
     assert skipped(found) == {"secret key"} and "DOORSTEP_SECRET_KEY" in found["secret key"]["found"]
+
+
+async def test_a_worker_whose_clock_is_ahead_is_a_problem() -> None:
+    clock = FakeClock()
+    store = ReferenceStore(clock)
+    entry = WorkerEntry(name="w1", host="h", pid=1, version="1", started_at=clock.now(), seen_at=clock.now(), places=1)
+    clock.leap_to(round(time.time() * SECOND))
+    entry = replace(entry, seen_at=clock.now() + 600 * SECOND)
+    await store.write([Put(document=entry)])
+    found = await clock_finding(store)
+    assert (found.verdict, "w1" in found.found, "in the future" in found.found) == ("problem", True, True)
+    await store.write([Put(document=replace(entry, seen_at=clock.now()))])
+    assert (await clock_finding(store)).verdict == "ok"

@@ -11,7 +11,7 @@ from doorstep.clock import DAY, Instant
 from doorstep.errors import NotFound, StaleRouting
 from doorstep.model.claim import Claim, Lane, Lease, Quota, Settled, Settlement
 from doorstep.model.delivery import DeliveryState, check_transition
-from doorstep.model.endpoint import RAMP, CircuitState, EndpointState
+from doorstep.model.endpoint import RAMP, Circuit, CircuitState, EndpointState
 from doorstep.model.event import EventStatus, Receipt, Submission, Verdict, any_left
 from doorstep.stores import notes
 from doorstep.stores.limits import admit, check_storable, count_within, storable
@@ -104,6 +104,28 @@ class PathVerbs:
         leased = self._tables.by_due(DeliveryState.IN_PROGRESS)
         rows = [row for row in leased if _is_due(row, now)][:limit]
         return [claim_of(row, picked_up=False)._replace(payload=b"", last_code=row.delivery.code) for row in rows]
+
+    async def renew_leases(self, worker: str, now: Instant) -> None:
+        for row in self._tables.by_due(DeliveryState.IN_PROGRESS):
+            one = row.delivery
+            if one.worker == worker and one.claimed_at is not None and one.claimed_at < now:
+                row.delivery = replace(one, due_at=(one.due_at or 0) - one.claimed_at + now, claimed_at=now)
+
+    async def shift_waits(self, now: Instant, limit: int) -> int:
+        for row in self._tables.by_due(DeliveryState.IN_PROGRESS):
+            if (ahead := (row.delivery.claimed_at or 0) - now) > 0:
+                row.delivery = replace(row.delivery, due_at=(row.delivery.due_at or 0) - ahead, claimed_at=now)
+        for endpoint_id, circuit in self._tables.circuits.items():
+            if circuit.changed_at > now:
+                self._tables.circuits[endpoint_id] = _shifted(circuit, now)
+        self._tables.locks = {task: lock for task, lock in self._tables.locks.items() if lock[1] <= now}
+        waiting = self._tables.by_due(DeliveryState.PENDING)
+        late = [(row, due) for row in waiting if (due := _due_by(row, now)) is not None][:limit]
+        for row, due_at in late:
+            attempted_at = row.delivery.last_attempt_at
+            attempted_at = None if attempted_at is None else min(attempted_at, now)
+            row.delivery = replace(row.delivery, due_at=due_at, last_attempt_at=attempted_at)
+        return len(late)
 
     # -- accepting -----------------------------------------------------------------------------------------
 
@@ -275,6 +297,23 @@ class PathVerbs:
             claimed_at=None,
             worker=None,
         )
+
+
+def _shifted(circuit: Circuit, now: Instant) -> Circuit:
+    until = None if circuit.until is None else circuit.until - circuit.changed_at + now
+    since = None if circuit.failing_since is None else min(circuit.failing_since, now)
+    return replace(circuit, until=until, failing_since=since, changed_at=now, version=circuit.version + 1)
+
+
+def _due_by(row: DeliveryRow, now: Instant) -> Instant | None:
+    """When a waiting delivery is due if its wait began no later than now; None if that changes nothing."""
+    one, deliver_at = row.delivery, row.event.event.deliver_at or 0
+    if one.due_at is None or one.due_at <= now:
+        return None
+    if one.last_attempt_at is not None and one.last_attempt_at > now:
+        return one.due_at - one.last_attempt_at + now
+    untouched = one.last_attempt_at is None or one.forced
+    return max(now, deliver_at) if untouched and one.due_at > deliver_at else None
 
 
 def _is_due(row: DeliveryRow, now: Instant) -> bool:

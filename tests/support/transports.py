@@ -37,6 +37,10 @@ class FakeTransport(Transport):
         """End the oldest `count` attempts without a response, as a refused connection or a timeout would."""
         self._end(count, failure=Failure(code, message))
 
+    def fall_short(self, shortage: str, count: int | None = None) -> None:
+        """End the oldest `count` attempts before they were made, because this process lacked something."""
+        self._end(count, failure=Failure("CONNECTION", ""), shortage=shortage)
+
     def _end(self, count: int | None, **fields: object) -> None:
         ended = self.unanswered[:count]
         self.unanswered = self.unanswered[len(ended) :]

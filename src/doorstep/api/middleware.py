@@ -237,6 +237,8 @@ class Throttle:
             return
         now = self._clock.now()
         tokens, at = self._buckets.get(who, (self._full, now))
+        if at > now:  # the clock was set back
+            self._buckets[who] = tokens, now
         tokens = min(self._full, tokens + max(0, now - at) / SECOND * self._per_second)
         if tokens < 1:
             wait = math.ceil((1 - tokens) / self._per_second)

@@ -27,7 +27,7 @@ from doorstep.engine.directory import current_routing
 from doorstep.errors import ConfigError, DoorstepError
 from doorstep.loop_binding import run_until_stopped
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import KeyChecks, RejectedMessages
+from doorstep.model.listing import KeyChecks, RejectedMessages, Workers
 from doorstep.model.record import Record
 from doorstep.stores.open import sqlite_path, store_from_url
 from doorstep.stores.store import Store
@@ -171,15 +171,24 @@ async def database_finding(given: Settings, store: Store) -> Finding:
 
 
 async def clock_finding(store: Store) -> Finding:
-    """Checks that this machine and the database agree on the time. Receivers reject signatures that are minutes old."""
-    if not store.features.many_machines:
-        return ok("clock", "the database uses this machine's clock")
+    """Checks that this machine, the database and the workers agree on the time. Receivers reject signatures that are
+    minutes old."""
     before = time.time()
     theirs = await store.time() / SECOND
     ahead = theirs - (before + time.time()) / 2
-    found = f"the database's clock is {abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+    found = "the database uses this machine's clock"
+    if store.features.many_machines:
+        found = f"the database's clock is {abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
     if abs(ahead) > _CLOCK_SECONDS_MAX:
         return problem("clock", found, "synchronize both with a time server (NTP)")
+    workers = await store.find(None, Workers(seen_after=round((theirs + _CLOCK_SECONDS_MAX) * SECOND), limit=1))
+    if workers:
+        ahead = workers[0].seen_at / SECOND - theirs
+        found = f"the last heartbeat of worker {workers[0].name} is {ahead:.0f} s in the future"
+        remedy = (
+            "a clock was set back; synchronize this machine, and restart the worker if the next check finds the same"
+        )
+        return problem("clock", found, remedy)
     return ok("clock", found)
 
 

@@ -66,8 +66,9 @@ class EndpointBuffer:
         return min(self._pace, _AHEAD_MAX)
 
     def _advance_window(self, now: Instant) -> None:
-        if now - self._window_at >= _PACE_WINDOW:
-            stale = now - self._window_at >= 2 * _PACE_WINDOW
+        passed = now - self._window_at
+        if not 0 <= passed < _PACE_WINDOW:  # the clock may be set back
+            stale = not 0 <= passed < 2 * _PACE_WINDOW
             self._pace = 0 if stale else self._window_count
             self._window_at, self._window_count = now, 0
 

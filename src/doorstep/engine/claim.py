@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from doorstep.clock import MILLISECOND, SECOND, Clock, Instant, seconds
 from doorstep.engine import facts
 from doorstep.engine.buffer import ClaimBuffer
+from doorstep.engine.capacity import Capacity
 from doorstep.engine.circuits import Circuits
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.model.attempt import Code
@@ -54,6 +55,7 @@ class Claimer:
         telemetry: Telemetry,
         worker: str,
         transports: Mapping[str, Transport],
+        capacity: Capacity,
     ) -> None:
         self._store = store
         self._directory = directory
@@ -64,6 +66,7 @@ class Claimer:
         self._telemetry = telemetry
         self._worker = worker
         self._transports = transports
+        self._capacity = capacity
         self.backlogged: frozenset[UUID] = frozenset()
         """The endpoints that had deliveries to attempt in the last round, and may have more."""
 
@@ -81,7 +84,7 @@ class Claimer:
         self.backlogged = frozenset(lane.endpoint_id for lane, _ in due if lane.due_at <= now)
         self._share_slots(due, now)
         probes = await self._acquire_probes(due, now)
-        forced_max, quotas = self._within_bytes(self._quotas(due, now))
+        forced_max, quotas = self._within_bytes(self._quotas(due, now), now)
         parts = self._parts(quotas, due, now)
         until = self._clock.now() + seconds(self._tuning.lease_seconds)
         first = [part for part, *_ in parts]
@@ -181,7 +184,7 @@ class Claimer:
             )
             for lane, endpoint in due
         ]
-        granted = shares(demands, self._tuning.slots, self._busy_of_orgs())
+        granted = shares(demands, self._capacity.slots(now), self._busy_of_orgs())
         for demand in demands:
             self._buffer[demand.endpoint_id].slots = demand.busy + granted.get(demand.endpoint_id, 0)
 
@@ -256,20 +259,21 @@ class Claimer:
                 quotas.append((endpoint.org_id, Quota(lane.endpoint_id, count, endpoint.concurrency_max, rate)))
         return quotas
 
-    def _within_bytes(self, quotas: Sequence[tuple[UUID, Quota]]) -> tuple[int, list[Quota]]:
+    def _within_bytes(self, quotas: Sequence[tuple[UUID, Quota]], now: Instant) -> tuple[int, list[Quota]]:
         """How many forced claims, and which quotas, fit into the memory that a worker may use for payloads."""
         one_max, held = self._tuning.payload_bytes_max, self._buffer.bytes_of
         left = max(0, self._tuning.buffer_bytes_max - held.total())
-        forced_max = min(_FORCED_MAX, left // (4 * one_max), self._forced_slots())
+        forced_max = min(_FORCED_MAX, left // (4 * one_max), self._forced_slots(now))
         rest = self._tuning.buffer_bytes_max - forced_max * one_max
         given = byte_shares([org_id for org_id, _ in quotas], held, rest, one_max)
         bounded = zip(quotas, given, strict=True)
         return forced_max, [replace(quota, bytes_max=bytes_max) for (_, quota), bytes_max in bounded if bytes_max]
 
-    def _forced_slots(self) -> int:
+    def _forced_slots(self, now: Instant) -> int:
         """How many slots operators' retries may use. An eighth of all slots stays free, as in policy/fairness, because
         otherwise retries to many hanging endpoints could take every slot."""
-        return max(0, self._tuning.slots - self._buffer.busy - self._tuning.slots // 8)
+        slots = self._capacity.slots(now)
+        return max(0, slots - self._buffer.busy - slots // 8)
 
     def _claims_needed(self, lane: Lane, endpoint: Endpoint, now: Instant) -> int:
         """How many more claims to take for this endpoint. A healthy endpoint gets none until its buffer is low."""

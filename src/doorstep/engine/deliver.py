@@ -19,6 +19,7 @@ from doorstep.clock import Clock, Instant, seconds
 from doorstep.encryption import UnsealError
 from doorstep.engine.attempt import prepare
 from doorstep.engine.buffer import ClaimBuffer
+from doorstep.engine.capacity import Capacity
 from doorstep.engine.circuits import Circuits
 from doorstep.engine.claim import Claimer
 from doorstep.engine.directory import Directory, Profile, Tuning
@@ -70,11 +71,23 @@ class Deliverer:
         self.buffer = ClaimBuffer()
         self.in_flight: dict[tuple[object, int], Claim] = {}
         circuits = Circuits(store, directory, clock, tuning, telemetry)
-        self._claimer = Claimer(store, directory, circuits, self.buffer, clock, tuning, telemetry, worker, transports)
+        self._capacity = Capacity(tuning.slots, telemetry)
+        self._claimer = Claimer(
+            store,
+            directory,
+            circuits,
+            self.buffer,
+            clock,
+            tuning,
+            telemetry,
+            worker,
+            transports,
+            self._capacity,
+        )
         self.settler = Settler(
             store, circuits, clock, telemetry, self._release_waiting, wake, tuning.settle_linger_seconds
         )
-        self.intake = Intake(self._claimer, self.buffer, tuning, worker, self._fill_slots, self.settler)
+        self.intake = Intake(self._claimer, self.buffer, tuning, worker, self._fill_slots, self.settler, self._capacity)
 
     # -- claim and start -----------------------------------------------------------------------------------
 
@@ -82,6 +95,9 @@ class Deliverer:
         """Claim deliveries for the free slots and start them. Returns when another round may claim more."""
         if self.settler.is_behind:
             return self._clock.now() + seconds(0.05)
+        now = self._clock.now()
+        if pause := self._capacity.pause_left(now):
+            return now + pause
         next_at = await self._claimer.claim()
         self._fill_slots()
         self.buffer.forget_idle(self._clock.now())
@@ -157,6 +173,7 @@ class Deliverer:
         now = self._clock.now()
         # The claims in the transmissions may have their payloads wrapped in envelopes; these are the original ones.
         claims = [self.in_flight.pop((sent.claim.key, sent.claim.token)) for sent, _ in replies]
+        self._note_shortage([reply.shortage for _, reply in replies if reply.shortage], now)
         decided = (self._settlements(claim, reply) for claim, (_, reply) in zip(claims, replies, strict=True))
         self.settler.put([settlement for settlements in decided for settlement in settlements])
         self.buffer.free_bytes(claims)
@@ -173,6 +190,9 @@ class Deliverer:
         If the attempt never started because no thread or process was free, the claim is released instead. If a bug in
         Doorstep makes the decision fail, the lease runs out and the attempt is settled as lost.
         """
+        if reply.shortage:
+            self.settler.release([claim])
+            return []
         if self.buffer.should_release(claim, reply.started):
             self.settler.release([claim])
             return []
@@ -181,6 +201,13 @@ class Deliverer:
         except Exception as error:  # noqa: BLE001  the other replies of the batch must not be lost
             self._note_bug(claim, reply.finished_at, f"a reply could not be classified: {safe_message(error)}")
             return []
+
+    def _note_shortage(self, shortages: Sequence[str], now: Instant) -> None:
+        """Claim less after attempts that this process could not make. The claims that wait for a slot are released: the
+        same would happen to them, and another worker may be able to make their attempts."""
+        if shortages:
+            self._capacity.fall_short(shortages[0], len(shortages), len(self.in_flight), now)
+            self.settler.release(self.buffer.take_waiting())
 
     def _note_bug(self, claim: Claim, at: Instant, message: str) -> None:
         """Note a bug in Doorstep that affects one claim. Its lease runs out, and the attempt is settled as lost."""

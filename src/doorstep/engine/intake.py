@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant, seconds
 from doorstep.engine.buffer import ClaimBuffer
+from doorstep.engine.capacity import Capacity
 from doorstep.engine.claim import Claimer
 from doorstep.engine.directory import Tuning
 from doorstep.engine.settle import Settler
@@ -87,6 +88,7 @@ class Intake:
         worker: str,
         start: Callable[[], None],
         settler: Settler,
+        capacity: Capacity,
     ) -> None:
         """`start` starts claims that are in the buffer."""
         self._claimer = claimer
@@ -95,6 +97,7 @@ class Intake:
         self._worker = worker
         self._start = start
         self._settler = settler
+        self._capacity = capacity
         self._closed = False
         self.offers = 0
         """How many groups are being accepted, whose claims may still arrive."""
@@ -103,13 +106,13 @@ class Intake:
     def offer(self, now: Instant) -> Iterator[Offer | None]:
         """An offer to a group of events that is accepted at `now`; None if this worker takes nothing."""
         size = self._tuning.buffer_bytes_max // 2 - self._buffer.bytes_of.total()
-        if self._closed or self._settler.is_behind or size <= 0:
+        if self._closed or self._settler.is_behind or size <= 0 or self._capacity.pause_left(now):
             yield None
             return
         self.offers += 1
         try:
             lease = Lease(now + seconds(self._tuning.lease_seconds), self._worker)
-            yield Offer(self._claimer, lease, now, self._tuning.slots, size)
+            yield Offer(self._claimer, lease, now, self._capacity.slots(now), size)
         finally:
             self.offers -= 1
 

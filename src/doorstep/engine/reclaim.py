@@ -7,7 +7,7 @@ delivery becomes a dead letter. So a payload that kills every worker ends up as 
 
 from __future__ import annotations
 
-from doorstep.clock import SECOND, Clock, Instant, seconds
+from doorstep.clock import SECOND, Instant, seconds
 from doorstep.engine.directory import Directory
 from doorstep.engine.settle import Settler
 from doorstep.model.attempt import Code
@@ -19,9 +19,8 @@ from doorstep.stores.store import Store
 _BATCH_MAX = 500
 
 
-async def reclaim(store: Store, directory: Directory, settler: Settler, clock: Clock, random: Random) -> int:
+async def reclaim(store: Store, directory: Directory, settler: Settler, now: Instant, random: Random) -> int:
     """Settle claims whose lease has ended, on behalf of their workers; returns the number of claims."""
-    now = clock.now()
     claims = await store.expired(now, _BATCH_MAX)
     if claims:
         await directory.refresh()
@@ -29,9 +28,8 @@ async def reclaim(store: Store, directory: Directory, settler: Settler, clock: C
     return len(claims)
 
 
-async def next_expiry_seconds(store: Store, clock: Clock, seconds_max: float) -> float:
+async def next_expiry_seconds(store: Store, now: Instant, seconds_max: float) -> float:
     """The number of seconds until the next lease ends, but at most `seconds_max`."""
-    now = clock.now()
     soonest = await store.expired(now + seconds(seconds_max), 1)
     return max(0.0, (soonest[0].lease_until - now) / SECOND) if soonest else seconds_max
 

@@ -75,6 +75,7 @@ class Code:
     HANDLER_CRASHED = "HANDLER_CRASHED"
     WORKER_LOST = "WORKER_LOST"
     BAD_RESPONSE = "BAD_RESPONSE"
+    TIMESTAMP_REFUSED = "TIMESTAMP_REFUSED"
 
     AUTH_FAILED = "AUTH_FAILED"
     NOT_FOUND = "NOT_FOUND"
@@ -140,6 +141,8 @@ class Reply(Record, frozen=True, kw_only=True):
     failure: Failure | None = None
     started: bool = True
     """False if the attempt was abandoned before it reached the receiver, because no thread or process was available."""
+    shortage: str = ""
+    """What this process lacked, if that prevented the attempt: descriptors, memory for sockets or local ports."""
 
 
 class Outcome(Record, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -37,6 +38,10 @@ MEANINGS: dict[str, Meaning] = {
     Code.HANDLER_CRASHED: Meaning(_TRANSIENT),
     Code.WORKER_LOST: Meaning(_TRANSIENT, blames_endpoint=False),
     Code.BAD_RESPONSE: Meaning(_TRANSIENT, "The receiver returned an invalid status ({status})."),
+    Code.TIMESTAMP_REFUSED: Meaning(
+        _TRANSIENT,
+        "The receiver refused the time of the signature ({status}); compare its clock with this one's.",
+    ),
     Code.AUTH_FAILED: Meaning(_PERMANENT, "The receiver denied access ({status})."),
     Code.NOT_FOUND: Meaning(_PERMANENT, "The receiver does not know this URL ({status})."),
     Code.GONE: Meaning(_PERMANENT, "The receiver no longer exists and wants no more requests ({status})."),
@@ -72,6 +77,12 @@ _STATUS_CODES: dict[int, str] = {
     425: Code.TOO_EARLY,
     429: Code.RATE_LIMIT,
 }
+
+_TIMESTAMP_REFUSED = re.compile(rb"timestamp[^\n]{0,80}?(?:too (?:old|new)|tolera(?:nce|ted))", re.IGNORECASE)
+"""How verifiers of signatures word it: the libraries of Standard Webhooks, `doorstep.receiver`, and others that follow
+the same scheme. The next attempt is signed with a new timestamp, so it may succeed once the clocks agree."""
+_SIGNATURE_STATUSES = frozenset({400, 401, 403})
+_REFUSAL_BYTES_MAX = 2_000
 
 DELETED_WHILE_WAITING = "The endpoint was deleted while the delivery was waiting."
 EXPIRED_WHILE_WAITING = "The event expired before it could be delivered."
@@ -136,7 +147,9 @@ def _classify_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Out
 
 
 def _classify_status(reply: Reply, status: int, endpoint: Endpoint, request: str) -> Outcome:
-    code = endpoint.code_map.get(str(status)) or (Code.ABORTED if request == "abort-message" else _code_of(status))
+    code = endpoint.code_map.get(str(status)) or (
+        Code.ABORTED if request == "abort-message" else _code_of(status, reply.body)
+    )
     names = (code, str(status), f"{status // 100}xx")
     meaning = MEANINGS.get(code, _UNKNOWN)
     return Outcome(
@@ -161,7 +174,9 @@ def _with_endpoint_rules(default: Category, names: Sequence[str], endpoint: Endp
     return default
 
 
-def _code_of(status: int) -> str:
+def _code_of(status: int, body: bytes) -> str:
+    if status in _SIGNATURE_STATUSES and _TIMESTAMP_REFUSED.search(body[:_REFUSAL_BYTES_MAX]):
+        return Code.TIMESTAMP_REFUSED
     if known := _STATUS_CODES.get(status):
         return known
     by_hundred = {3: Code.REDIRECT, 4: Code.REJECTED, 5: Code.SERVICE_UNAVAILABLE}

@@ -69,7 +69,7 @@ class Alerter:
         return 0.0 if active else POLL_SECONDS
 
     async def _review_if_due(self) -> None:
-        if self._clock.now() < self._review_at:
+        if 0 < self._review_at - self._clock.now() <= seconds(REVIEW_SECONDS):  # the clock may be set back
             return
         self._review_at = self._clock.now() + seconds(REVIEW_SECONDS)
         found = await self._evaluator.find_reviewable()
@@ -92,7 +92,7 @@ class Alerter:
 
     async def _clean_if_due(self) -> None:
         now = self._clock.now()
-        if now < self._clean_at:
+        if 0 < self._clean_at - now <= _CLEAN_EVERY:
             return
         retention = Retention(alerts_before=now - self._retention, silences_before=now - _SILENCE_RETENTION)
         if (await self._store.clean(retention, now, _CLEAN_BATCH)).alerts < _CLEAN_BATCH:

@@ -62,7 +62,7 @@ class TaskLock:
         """Take the lock, or renew its lease once half of the lease is over. Returns False while another process has the
         lock."""
         now = self._clock.now()
-        if self._held_until - now <= self._lease // 2:
+        if not self._lease // 2 < self._held_until - now <= self._lease:  # the clock may be set back
             until = now + self._lease
             self._held_until = until if await self._store.acquire_lock(self.task, self._holder, now, until) else 0
         if self.is_held:
@@ -119,7 +119,7 @@ class Heartbeat:
         """Write one heartbeat. Every ten minutes, also remove workers that were lost more than a day ago."""
         await self._store.write([Put(document=self.current())])
         now = self._clock.now()
-        if now >= self._forget_at:
+        if not 0 < self._forget_at - now <= _FORGET_EVERY:  # the clock may be set back
             cleaned = await self._store.clean(Retention(workers_before=now - LOST_KEPT), now, _FORGET_BATCH)
             self._forget_at = now + (0 if cleaned.workers == _FORGET_BATCH else _FORGET_EVERY)
         return HEARTBEAT_SECONDS

@@ -40,7 +40,7 @@ class Dispatcher:
         """Claim and start due deliveries; returns the delay until the next round."""
         await self._pause_while_busy()
         now = self._clock.now()
-        refreshed = now - self._refreshed_at >= _REFRESH_EVERY
+        refreshed = not 0 <= now - self._refreshed_at < _REFRESH_EVERY  # the clock may be set back
         if refreshed:
             await self._directory.refresh()
             self._refreshed_at = now
@@ -55,7 +55,7 @@ class Dispatcher:
         """Wait if the last round was less than `_ROUND_PAUSE` ago and attempts are running. If it was longer ago, as is
         usual with slow receivers, claim immediately."""
         pause = self._claimed_at + _ROUND_PAUSE - self._clock.now()
-        if self._deliverer.buffer.busy and pause > 0:
+        if self._deliverer.buffer.busy and 0 < pause <= _ROUND_PAUSE:
             await asyncio.sleep(pause / SECOND)
 
 
@@ -64,23 +64,34 @@ class Reclaimer:
 
     def __init__(
         self,
-        reclaim: Callable[[], Awaitable[int]],
-        next_expiry: Callable[[float], Awaitable[float]],
+        look: Callable[[Instant], Awaitable[float]],
+        reclaim: Callable[[Instant], Awaitable[int]],
+        next_expiry: Callable[[Instant, float], Awaitable[float]],
+        clock: Clock,
         wake_dispatcher: Callable[[], None],
     ) -> None:
-        """`next_expiry` returns how many seconds are left until a lease may end, but at most the given number."""
+        """`look` adjusts leases to a clock that was set (clock_watch.py). `next_expiry` returns how many seconds are left
+        until a lease may end, but at most the given number."""
+        self._look = look
         self._reclaim = reclaim
         self._next_expiry = next_expiry
+        self._clock = clock
         self._wake_dispatcher = wake_dispatcher
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
         """Settle one batch of attempts whose leases have expired. Runs again immediately until no more are found. With
-        nothing expired, this is one read."""
-        left = await self._next_expiry(_RECLAIM_SECONDS_MAX)
+        nothing expired, this is one read.
+
+        Each step uses the same reading of the clock: a later one might be from after a jump.
+        """
+        now = self._clock.now()
+        if held := await self._look(now):
+            return min(held, _RECLAIM_SECONDS_MAX)
+        left = await self._next_expiry(now, _RECLAIM_SECONDS_MAX)
         if left > 0:
             return left
-        if not await self._reclaim():
+        if not await self._reclaim(now):
             return _RECLAIM_SECONDS_MAX
         self._wake_dispatcher()
         return 0.0

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
-from doorstep.clock import DAY, SECOND, AnchoredClock, Clock, Instant, seconds
+from doorstep.clock import DAY, JUMP, SECOND, AnchoredClock, Clock, Instant, seconds
 from doorstep.engine import facts
 from doorstep.engine.directory import Tuning
 from doorstep.model.action import ActionKind
@@ -69,7 +69,8 @@ class Cleaner:
     async def _expire(self, now: Instant) -> Moved:
         """Turn deliveries that expired while they were held into dead letters. No worker claims held deliveries, so
         nothing else would notice."""
-        since = 0 if now >= self._full_scan_at else self._scanned_until
+        scans_part = self._scanned_until <= now < self._full_scan_at  # the clock may be set back
+        since = self._scanned_until if scans_part else 0
         expired = await self._store.expire(Code.EXPIRED, EXPIRED_WHILE_WAITING, since, now, _BATCH_MAX)
         self._telemetry.emit_all(facts.moved(expired, now))
         if expired.moves:
@@ -272,12 +273,11 @@ class RollupAggregator:
 # -- the clock ---------------------------------------------------------------------------------------------
 
 _SYNC_SECONDS = 30.0
-_WARN_FROM: Instant = SECOND
 
 
 class ClockSync:
     """Keeps the local clock in sync with the clock of a store that several machines share. With an embedded store, it
-    does nothing."""
+    does nothing: the clock follows the machine's by itself."""
 
     name = "clock sync"
 
@@ -297,7 +297,8 @@ class ClockSync:
         if abs(store_now + half_way - self._clock.now()) <= half_way:
             return _SYNC_SECONDS  # a slow response may explain the difference; correcting it would only add an error
         moved = self._clock.follow(store_now + half_way)
-        if abs(moved) >= _WARN_FROM:
+        if abs(moved) >= JUMP:
+            self._clock.count_jump()
             message = "the clock was moved to follow the store's time"
             self._telemetry.note(self._clock.now(), "warning", message, moved_seconds=moved / SECOND)
         return _SYNC_SECONDS

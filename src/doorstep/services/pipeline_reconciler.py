@@ -73,7 +73,9 @@ class PipelineReconciler:
             self._warn_of_missing()
         await process_all(self._scans, self._run)
         next_at = min((scan.due_at for scan in self._scans), default=None)
-        return None if next_at is None else max(0.0, (next_at - self._clock.now()) / SECOND)
+        if next_at is None:
+            return None
+        return min(max(0.0, (next_at - self._clock.now()) / SECOND), _SCAN_SECONDS)
 
     async def _run(self, scan: _Scan) -> None:
         pipeline = scan.pipeline
@@ -81,7 +83,7 @@ class PipelineReconciler:
             awaiting = AwaitingEntities(pipeline=pipeline.name, event_ids=event_ids)
             await self._reconcile(pipeline, await self._store.find(pipeline.org_id, awaiting))
             del scan.event_ids[: len(event_ids)]
-        if self._clock.now() < scan.due_at:
+        if 0 < scan.due_at - self._clock.now() <= seconds(_SCAN_SECONDS):  # the clock may be set back
             return
         more_to_archive = await self._archive(pipeline)
         endpoint_ids = await self._stage_endpoints.ids(pipeline.org_id, pipeline.name)

@@ -58,7 +58,8 @@ class Supervisor:
         now = self._clock.now()
         for child in self._children:
             self._check_exit(child, now)
-            if child.process is None and child.restart_at <= now:
+            waits = 0 < child.restart_at - now <= seconds(_BACKOFF_MAX_SECONDS)  # the clock may be set back
+            if child.process is None and not waits:
                 child.process = self._spawn()
                 child.started_at = now
         return _POLL_SECONDS if self._children else None

@@ -20,6 +20,7 @@ from doorstep.engine.directory import Directory, Tuning
 from doorstep.engine.reclaim import next_expiry_seconds, reclaim
 from doorstep.errors import StoreUnavailable
 from doorstep.policy.retry import Random
+from doorstep.services.clock_watch import ClockWatch
 from doorstep.services.coordination import poll_seconds
 from doorstep.services.dispatcher import POLL_SECONDS, Dispatcher, Reclaimer
 from doorstep.services.maintenance import Cleaner, ClockSync, RollupAggregator
@@ -74,8 +75,10 @@ class Worker:
             self.dispatcher,
             settler,
             Reclaimer(
-                lambda: reclaim(store, directory, settler, clock, random),
-                lambda seconds_max: next_expiry_seconds(store, clock, seconds_max),
+                ClockWatch(store, clock, telemetry, name).look,
+                lambda now: reclaim(store, directory, settler, now, random),
+                lambda now, seconds_max: next_expiry_seconds(store, now, seconds_max),
+                clock,
                 self.wake,
             ),
             Cleaner(store, clock, tuning, telemetry, self.wake),

@@ -61,7 +61,7 @@ def admit(rate_per_second: float, next_at: Instant, now: Instant, requested: int
     """How many of the `requested` claims the rate limit allows at `now`, and the new value of `next_at`."""
     interval = max(1, round(SECOND / rate_per_second))
     burst = max(1, int(rate_per_second / 10))
-    start = max(next_at, now)
+    start = max(min(next_at, now + burst * interval), now)  # it is later only if the clock was set back
     room = (now + burst * interval - start) // interval
     admitted = max(0, min(requested, room))
     return admitted, start + admitted * interval if admitted else next_at

@@ -286,6 +286,20 @@ class Store(Protocol):
         failure (`last_code`). Its payload is empty (b""), because settling does not need the payload.
         """
 
+    async def renew_leases(self, worker: str, now: Instant) -> None:
+        """Let all leases of this worker begin again at `now`, with their length: the clock was set forward, or the
+        worker stood still. A lease that another worker has taken over is not affected."""
+
+    async def shift_waits(self, now: Instant, limit: int) -> int:
+        """Repair what was written while the clock was ahead. A lease, a circuit's pause or the wait for a retry that
+        begins after `now` begins at `now` and keeps its length. A delivery that has never been attempted, or that an
+        operator retried, is due at `now`, or at its later `deliver_at`. Locks of tasks that end later than now are
+        released.
+
+        Changes up to `limit` waiting deliveries and returns their number; call it again until there are fewer. Repeating
+        it does no harm. A wait that began before `now` is left as it is, and so may last longer than intended.
+        """
+
     async def put_circuit(self, circuit: Circuit, expected_version: int, reason: str = "") -> bool:
         """Write the next version of a circuit. Returns False if the stored circuit is no longer at `expected_version`.
 

@@ -14,7 +14,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from doorstep.clock import SECOND, Instant
+from doorstep.clock import SECOND, AnchoredClock, Instant
 from doorstep.telemetry.logs import LogWriter
 from doorstep.telemetry.metrics import Distribution, Kind, Load, Measure, Reading, Snapshot, Value, readings
 from doorstep.telemetry.timings import SECONDS, Timing, Timings
@@ -26,7 +26,8 @@ def text(snapshot: Snapshot | None, load: Load, now: Instant, timings: Timings |
     """The body of /metrics."""
     stored = (_metric(measure, read) for measure, read in readings(snapshot))
     timed = (_metric(measure, measure.read(timings or Timings())) for measure in TIMED)
-    return prometheus.generate_latest(_Fixed([*stored, *_of_process(snapshot, load, now), *timed]))
+    own = _of_process(snapshot, load, now, timings or Timings())
+    return prometheus.generate_latest(_Fixed([*stored, *own, *timed]))
 
 
 class _Fixed(Collector):
@@ -69,6 +70,14 @@ PROCESS: Mapping[str, tuple[Kind, str]] = {
     "doorstep_process_log_lines_dropped_total": (
         Kind.COUNTER,
         "Log lines dropped because of a slow reader or a full disk",
+    ),
+    "doorstep_process_attempts_postponed_total": (
+        Kind.COUNTER,
+        "Attempts that this process could not make because it lacked file descriptors, memory for sockets or local ports",
+    ),
+    "doorstep_process_clock_jumps_total": (
+        Kind.COUNTER,
+        "Times that the clock of this process was set by a second or more",
     ),
     "doorstep_process_snapshot_age_seconds": (Kind.GAUGE, "Age of the snapshot that the other metrics are taken from"),
 }
@@ -129,13 +138,15 @@ TIMED: tuple[Timed, ...] = (
 )
 
 
-def _of_process(snapshot: Snapshot | None, load: Load, now: Instant) -> Iterator[Metric]:
+def _of_process(snapshot: Snapshot | None, load: Load, now: Instant, timings: Timings) -> Iterator[Metric]:
     numbers = (
         time.process_time(),
         _resident_bytes(),
         load.accepts_waiting,
         load.places_in_use,
         LogWriter.dropped_ever,
+        timings.attempts_prevented,
+        AnchoredClock.jumps_ever,
         math.inf if snapshot is None else (now - snapshot.taken_at) / SECOND,
     )
     for (name, (kind, about)), number in zip(PROCESS.items(), numbers, strict=True):

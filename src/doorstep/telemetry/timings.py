@@ -65,6 +65,8 @@ class Timings:
         self.requests: dict[Answered, Timing] = {}
         self.retry_scheduled = Timing()
         """From the failure of an attempt until its retry was stored."""
+        self.attempts_prevented = 0
+        """Attempts that this process could not make because it lacked descriptors, memory or ports."""
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one request to the HTTP API. A route that bypasses the middleware calls this too."""

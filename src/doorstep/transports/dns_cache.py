@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from doorstep.transports.address_guard import Resolve, parse_url
+from doorstep.transports.shortages import shortage_now
 from doorstep.transports.threads import DaemonThreads
 
 _FRESH_SECONDS = 60.0
@@ -29,7 +30,17 @@ _THREADS_MAX = 256
 class Name:
     """A host name and port, with its known addresses. If the host is an IP address, it is never looked up."""
 
-    __slots__ = ("_addresses", "curl_knows", "fresh_until", "host", "is_resolving", "port", "trouble", "usable_until")
+    __slots__ = (
+        "_addresses",
+        "curl_knows",
+        "fresh_until",
+        "host",
+        "is_resolving",
+        "port",
+        "shortage",
+        "trouble",
+        "usable_until",
+    )
 
     def __init__(self, host: str, port: int, is_address: bool) -> None:
         self.host = host
@@ -39,6 +50,8 @@ class Name:
         """Whether a lookup is in progress."""
         self.trouble = ""
         """Why the last lookup failed; empty if it succeeded."""
+        self.shortage = ""
+        """What this process lacked, if that made the last lookup fail."""
         self.curl_knows = is_address
         """Whether the addresses have been passed to curl."""
         self._addresses: tuple[str, ...] = ()
@@ -49,9 +62,10 @@ class Name:
         addresses = ",".join(f"[{one}]" if ":" in one else one for one in self._addresses)
         return f"{self.host}:{self.port}:{addresses}"
 
-    def found(self, addresses: Sequence[str], trouble: str, now: float) -> None:
+    def found(self, addresses: Sequence[str], trouble: str, shortage: str, now: float) -> None:
         self.is_resolving = False
         self.trouble = trouble
+        self.shortage = shortage
         if trouble:
             self.fresh_until = now + _PAUSE_SECONDS
             return
@@ -109,13 +123,14 @@ class DnsCache:
         site = self._sites[target] = ResolvedUrl(parsed.url, parsed.plain, name)
         return site
 
-    def _look_up(self, name: Name) -> tuple[Sequence[str], str]:
-        """The addresses of a name, and why the lookup failed. Runs in a thread, because it may take a long time."""
+    def _look_up(self, name: Name) -> tuple[Sequence[str], str, str]:
+        """The addresses of a name, why the lookup failed, and what this process lacked. Runs in a thread, because it may
+        take a long time."""
         try:
-            return self._resolve(name.host, name.port), ""
+            return self._resolve(name.host, name.port), "", ""
         except (OSError, UnicodeError) as error:  # UnicodeError: a label that is too long or empty
-            return (), str(error)
+            return (), str(error), shortage_now()  # the resolver reports a shortage as an unknown name
 
-    def _end(self, name: Name, found: tuple[Sequence[str], str]) -> None:
+    def _end(self, name: Name, found: tuple[Sequence[str], str, str]) -> None:
         name.found(*found, self._loop.time())
         self._found(name)

@@ -9,6 +9,7 @@ resolved in threads (dns_cache.py).
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import deque
@@ -27,6 +28,7 @@ from doorstep.telemetry.redaction import safe_message
 from doorstep.transports.address_guard import AddressGuard, Resolve, system_resolve
 from doorstep.transports.curl_loop import CurlLoop
 from doorstep.transports.dns_cache import DnsCache, Name, ResolvedUrl
+from doorstep.transports.shortages import shortage_now, shortage_of
 from doorstep.transports.transport import BODY_BYTES_MAX, Done, Transmission, Transport
 
 _BEGIN_MAX = 64
@@ -175,7 +177,8 @@ class HttpTransport(Transport):
             parked.timer.cancel()
             self._parked_count -= 1
             if name.trouble:
-                self._report(parked.transmission, dns_failure(name.trouble), parked.started_at, now)
+                failure = dns_failure(name.trouble)
+                self._report(parked.transmission, failure, parked.started_at, now, name.shortage)
             else:
                 self._send(parked.transmission, parked.site, parked.started_at, now - parked.started_at)
 
@@ -197,10 +200,14 @@ class HttpTransport(Transport):
             exchange.rest()
             self._resting.append(exchange)
 
-    def _report(self, transmission: Transmission, failure: Failure, started_at: Instant, now: Instant) -> None:
+    def _report(
+        self, transmission: Transmission, failure: Failure, started_at: Instant, now: Instant, shortage: str = ""
+    ) -> None:
         """Report an attempt that failed before or outside its curl transfer."""
         headers = transmission.logged_headers
-        reply = Reply(started_at=started_at, finished_at=now, request_headers=headers, failure=failure)
+        reply = Reply(
+            started_at=started_at, finished_at=now, request_headers=headers, failure=failure, shortage=shortage
+        )
         self._replies.append((transmission, reply))
 
     def _start_over(self) -> None:
@@ -287,6 +294,7 @@ class Exchange:
         self._body_room = self._body_bytes_max
         self._body_cut = self._headers_cut = self._opened = False
         self._refusal: Failure | None = None
+        self._shortage = ""
         self._plain = site.plain
         self._set_request(transmission, site)
 
@@ -303,6 +311,7 @@ class Exchange:
             body=b"".join(self._body_parts),
             body_cut=self._body_cut,
             failure=self._failure(error, text) if error else None,
+            shortage=self._shortage_behind(error),
         )
 
     def rest(self) -> None:
@@ -342,8 +351,10 @@ class Exchange:
             return _REFUSED
         try:
             opened = socket.socket(address.family, address.socktype, address.protocol)
+            os.close(os.dup(opened.fileno()))  # pycurl needs a second descriptor, and does not say if there is none
         except OSError as error:
             self._refusal = Failure(Code.CONNECTION, "No connection could be opened on our side.", detail=str(error))
+            self._shortage = shortage_of(error)
             return _REFUSED
         self._opened = True
         return opened
@@ -376,6 +387,12 @@ class Exchange:
             return self._refusal
         return failure_of(error, text, self.transmission.timeout_seconds)
 
+    def _shortage_behind(self, error: int) -> str:
+        """What this process lacked, if the attempt failed before anything was sent."""
+        if error not in _BEFORE_SENDING:
+            return ""
+        return self._shortage or shortage_now(self.curl.getinfo(pycurl.OS_ERRNO))
+
     def _timings(self, get: Any) -> Timings:
         dns = self._dns
         first_byte = get(pycurl.STARTTRANSFER_TIME_T)
@@ -386,6 +403,9 @@ class Exchange:
         return Timings(dns, connect and dns + connect, tls and dns + tls, first_byte)
 
 
+_BEFORE_SENDING = frozenset(
+    {pycurl.E_COULDNT_CONNECT, pycurl.E_INTERFACE_FAILED, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_OUT_OF_MEMORY}
+)
 _STOP = 0
 """A callback returns this to end the transfer. For curl, it means that the callback took none of the bytes."""
 _REFUSED: int = pycurl.SOCKET_BAD

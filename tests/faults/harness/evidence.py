@@ -47,6 +47,8 @@ class Arrival(NamedTuple):
     """The status of the answer that follows; None if the receiver never sends a complete answer."""
     under_way: int
     """How many requests this receiver was holding, including this one."""
+    signed_at: int = 0
+    """The timestamp of the signature, in seconds since 1970."""
 
 
 class StoredEvent(NamedTuple):

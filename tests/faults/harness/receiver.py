@@ -30,6 +30,7 @@ DOWN = "down"
 class Request(NamedTuple):
     event_id: str
     digest: str
+    signed_at: int
 
 
 async def _answer(writer: asyncio.StreamWriter, status: int) -> None:
@@ -130,7 +131,8 @@ class Receiver:
 
     async def _respond(self, request: Request, writer: asyncio.StreamWriter) -> None:
         status = self._personality.decide()
-        line = [time.time(), self._name, request.event_id, request.digest, status, self._under_way]
+        noted = (request.event_id, request.digest, status, self._under_way, request.signed_at)
+        line = [time.time(), self._name, *noted]
         os.write(self._log, json.dumps(line).encode() + b"\n")
         await self._personality.act(writer, status or 0)
 
@@ -142,7 +144,7 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
         return None
     headers = dict(line.split(": ", 1) for line in head.decode("latin-1").lower().split("\r\n")[1:-2])
     body = await reader.readexactly(int(headers["content-length"]))
-    return Request(headers["webhook-id"], hashlib.sha256(body).hexdigest())
+    return Request(headers["webhook-id"], hashlib.sha256(body).hexdigest(), int(headers["webhook-timestamp"]))
 
 
 async def _main(log_path: str, places: list[str]) -> None:

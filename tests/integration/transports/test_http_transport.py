@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import pytest
 
 from doorstep.errors import ConfigError
 from doorstep.model.attempt import Code
-from doorstep.transports import curl_loop, http
+from doorstep.transports import curl_loop, dns_cache, http
 from doorstep.transports.curl_loop import EpollReadiness, LoopReadiness
 from doorstep.transports.http import Exchange
 from tests.support.patience import PATIENCE_SECONDS
@@ -193,12 +194,31 @@ async def test_start_may_be_called_from_any_thread() -> None:
         assert {reply.status for reply in await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)} == {200}
 
 
-async def test_without_file_descriptors_the_try_fails_and_later_ones_work_again() -> None:
+async def test_without_file_descriptors_no_attempt_is_made_and_later_ones_work_again() -> None:
     async with receiving() as receiver, sending_over_http() as sending:
         with no_file_descriptors_left():
             reply = await sending.one(a_transmission(receiver.url))
-        assert reply.failure is not None and reply.failure.code == Code.CONNECTION
+        assert reply.shortage == "this process has no free file descriptors"
         assert (await sending.one(a_transmission(receiver.url))).status == 200
+
+
+async def test_without_file_descriptors_to_look_up_a_name_no_attempt_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(host: str, port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    async with sending_over_http(resolve=unknown) as sending:
+        reply = await sending.one(a_transmission("http://receiver.example/"))
+    assert (reply.failure and reply.failure.code, reply.shortage) == (Code.DNS, "")
+    monkeypatch.setattr(dns_cache, "shortage_now", lambda: "this process has no free file descriptors")
+    async with sending_over_http(resolve=unknown) as sending:
+        reply = await sending.one(a_transmission("http://receiver.example/"))
+    assert reply.shortage == "this process has no free file descriptors"
+
+
+async def test_a_refused_connection_is_no_shortage_of_ours() -> None:
+    async with sending_over_http() as sending:
+        reply = await sending.one(a_transmission("http://127.0.0.1:1/"))
+    assert (reply.failure and reply.failure.code, reply.shortage) == (Code.CONNECTION, "")
 
 
 async def test_a_broken_multi_handle_fails_what_is_running_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,3 +78,15 @@ def test_a_client_is_known_by_its_address_and_of_ipv6_by_its_network(
     client: tuple[str, int] | None, known_as: str
 ) -> None:
     assert client_of({"type": "http", "client": client}) == known_as
+
+
+def test_a_clock_that_is_set_back_locks_nobody_out() -> None:
+    clock = FakeClock()
+    throttle = Throttle(1, clock, "{}")
+    for _ in range(2):
+        throttle.check("one")
+    clock.advance(-3_600)
+    with pytest.raises(Overloaded):
+        throttle.check("one")
+    clock.advance(1)
+    throttle.check("one")

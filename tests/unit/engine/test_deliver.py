@@ -242,7 +242,7 @@ async def test_of_a_late_and_a_good_result_in_one_batch_only_the_late_one_is_tol
 
 
 async def _reclaim_all(bench: Bench) -> None:
-    assert await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock, lambda: 0.0) == 1
+    assert await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock.now(), lambda: 0.0) == 1
 
 
 # -- results -----------------------------------------------------------------------------------------------
@@ -382,5 +382,5 @@ async def test_one_reply_that_cannot_be_judged_does_not_take_the_others_along() 
     assert await bench.states([lost, kept]) == [DeliveryState.IN_PROGRESS, DeliveryState.PENDING]
     assert bench.deliverer.buffer.busy == 0
     bench.clock.advance(bench.tuning.lease_seconds + 1)
-    assert await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock, lambda: 0.0) == 1
+    assert await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock.now(), lambda: 0.0) == 1
     assert await bench.states([lost]) == [DeliveryState.DEAD]

@@ -198,9 +198,9 @@ async def test_a_claim_that_was_never_handed_over_is_somebody_elses_when_its_lea
     successor = bench.another_worker("w2", other)
     bench.clock.advance(bench.tuning.lease_seconds - 1)
     await successor.round()
-    assert await reclaim(bench.store, bench.directory, successor.settler, bench.clock, lambda: 0.5) == 0
+    assert await reclaim(bench.store, bench.directory, successor.settler, bench.clock.now(), lambda: 0.5) == 0
     bench.clock.advance(1)
-    assert await reclaim(bench.store, bench.directory, successor.settler, bench.clock, lambda: 0.5) == 1
+    assert await reclaim(bench.store, bench.directory, successor.settler, bench.clock.now(), lambda: 0.5) == 1
     bench.clock.advance(1)
     await successor.round()
     (sent,) = other.started
@@ -219,7 +219,7 @@ async def test_a_payload_that_kills_its_process_at_once_is_a_dead_letter_in_the_
     receipt = await lost_in_the_window(bench, "the process is killed")
     for _ in range(9):
         bench.clock.advance(bench.tuning.lease_seconds + 61)
-        await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock, lambda: 0.5)
+        await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock.now(), lambda: 0.5)
         bench.clock.advance(61)
         worker = bench.another_worker("w", FakeTransport(bench.clock))
         await worker.round()  # claims it, and dies

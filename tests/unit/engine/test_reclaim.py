@@ -16,7 +16,7 @@ D = DeliveryState
 
 
 async def reclaimed(bench: Bench) -> int:
-    return await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock, lambda: 0.0)
+    return await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock.now(), lambda: 0.0)
 
 
 async def test_nothing_is_reclaimed_before_its_lease_ends() -> None:

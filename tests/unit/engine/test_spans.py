@@ -52,7 +52,7 @@ async def test_a_worker_that_comes_back_late_makes_no_second_span_with_the_id_of
     await bench.accept(endpoint, trace=SENDER)
     await bench.deliverer.round()
     bench.clock.advance(PLAIN.lease_seconds)
-    await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock, lambda: 0.0)
+    await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock.now(), lambda: 0.0)
     bench.http.answer(200)
     await bench.write_down()
     lost, late = recorded.attempts

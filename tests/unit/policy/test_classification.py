@@ -70,6 +70,35 @@ def test_every_status_has_its_category_and_code(status: int, category: Category,
 
 
 @each_case(
+    ("status", "body"),
+    [
+        (400, b'{"error": "Message timestamp too old"}'),
+        (401, b"message timestamp too new"),
+        (403, b"webhook-timestamp is 601 s ago; up to 300 s are tolerated"),
+        (401, b"Timestamp outside the tolerance zone (1614265330)"),
+    ],
+)
+def test_a_refused_timestamp_is_told_apart_from_a_wrong_signature_and_is_tried_again(status: int, body: bytes) -> None:
+    outcome = classify(a_reply(NOW, status=status, body=body), an_endpoint(new_id()))
+    assert (outcome.category, outcome.code) == (T, Code.TIMESTAMP_REFUSED)
+    assert "clock" in outcome.reason
+
+
+@each_case(
+    ("status", "body", "code"),
+    [
+        (401, b"No matching signature found", Code.AUTH_FAILED),
+        (401, b"timestamp\nis missing; the client is too old", Code.AUTH_FAILED),
+        (422, b"timestamp too old", Code.INVALID_FORMAT),
+        (400, b"timestamp: not a number", Code.INVALID_FORMAT),
+    ],
+)
+def test_other_refusals_are_no_refused_timestamp(status: int, body: bytes, code: str) -> None:
+    outcome = classify(a_reply(NOW, status=status, body=body), an_endpoint(new_id()))
+    assert (outcome.category, outcome.code) == (P, code)
+
+
+@each_case(
     ("code", "category"),
     [
         (Code.TIMEOUT, T),

@@ -143,14 +143,17 @@ async def test_a_change_to_an_endpoint_by_another_process_is_noticed_within_a_qu
 async def test_the_reclaimer_looks_at_once_again_after_a_find_and_otherwise_when_the_next_lease_ends() -> None:
     left, found, woken, asked = [0.0, 0.0, 0.25], [2, 0], [], []
 
-    async def reclaim() -> int:
+    async def look(now: Instant) -> float:
+        return 0.0
+
+    async def reclaim(now: Instant) -> int:
         return found.pop(0)
 
-    async def next_expiry(seconds_max: float) -> float:
+    async def next_expiry(now: Instant, seconds_max: float) -> float:
         asked.append(seconds_max)
         return left.pop(0)
 
-    reclaimer = Reclaimer(reclaim, next_expiry, lambda: woken.append(True))
+    reclaimer = Reclaimer(look, reclaim, next_expiry, AnchoredClock(), lambda: woken.append(True))
     assert await reclaimer.run_once() == 0.0
     assert woken == [True]
     assert await reclaimer.run_once() == 0.8, "another process has settled it"
@@ -161,12 +164,12 @@ async def test_the_reclaimer_looks_at_once_again_after_a_find_and_otherwise_when
 async def test_the_next_lease_to_end_is_known_and_nothing_is_waited_for_longer_than_asked() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare()
-    assert await next_expiry_seconds(bench.store, bench.clock, 99) == 99
+    assert await next_expiry_seconds(bench.store, bench.clock.now(), 99) == 99
     await bench.accept(endpoint)
     await bench.deliverer.round()
     bench.clock.advance(20)
-    assert await next_expiry_seconds(bench.store, bench.clock, 99) == bench.tuning.lease_seconds - 20
-    assert await next_expiry_seconds(bench.store, bench.clock, 5) == 5
+    assert await next_expiry_seconds(bench.store, bench.clock.now(), 99) == bench.tuning.lease_seconds - 20
+    assert await next_expiry_seconds(bench.store, bench.clock.now(), 5) == 5
 
 
 async def test_on_a_store_that_notices_all_writes_an_idle_dispatcher_sleeps_long_but_not_after_a_change() -> None:

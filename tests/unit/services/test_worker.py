@@ -22,7 +22,7 @@ D = DeliveryState
 
 def test_a_delivery_is_tried_within_a_second_of_its_due_time_even_if_no_wake_up_comes() -> None:
     world = OneWorker()
-    world.accept(due_at=BEGINNING + 30 * SECOND)
+    world.accept(due_at=BEGINNING + 30 * SECOND, deliver_at=BEGINNING + 30 * SECOND)
 
     async def story(machine: WorkerMachine) -> None:
         await asyncio.sleep(32)

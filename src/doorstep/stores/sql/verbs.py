@@ -57,6 +57,7 @@ from doorstep.stores.sql.queries import (
     events,
     figures,
     outbox,
+    waits,
 )
 from doorstep.stores.sql.queries import bulk as bulks
 from doorstep.stores.sql.queries import retention as cleaning
@@ -190,6 +191,12 @@ class SqlVerbs(ABC):
 
     async def routing(self, known_version: int | None = None) -> Routing | None:
         return await self._read(None, endpoints.routing, known_version)
+
+    async def renew_leases(self, worker: str, now: Instant) -> None:
+        await self._write(None, waits.renew_leases, worker, now)
+
+    async def shift_waits(self, now: Instant, limit: int) -> int:
+        return await self._write(None, waits.shift_waits, now, limit)
 
     async def put_circuit(self, circuit: Circuit, expected_version: int, reason: str = "") -> bool:
         return await self._write(None, endpoints.put_circuit, circuit, expected_version, reason)
