@@ -1,4 +1,4 @@
-"""Starts the server of a profile with its simulated counterpart, and keeps both running: `python -m examples.triggers`."""
+"""Starts the server of a profile with its simulated counterpart, and keeps both running."""
 
 from __future__ import annotations
 

@@ -38,11 +38,12 @@ class Index(NamedTuple):
 INDEXES = (
     Index("doorstep_events_type"),
     Index("doorstep_events_correlation"),
-    Index("doorstep_deliveries_open"),
+    Index("doorstep_deliveries_fresh"),
     Index("doorstep_deliveries_settled"),
     Index("doorstep_deliveries_settled_by_endpoint"),
     Index("doorstep_attempts_org"),
     Index("doorstep_deliveries_recoverable", fails=True),
+    Index("doorstep_deliveries_open_failed", fails=True),
     Index("doorstep_deliveries_failing", fails=True),
     Index("doorstep_attempts_failed", fails=True),
 )

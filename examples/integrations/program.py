@@ -15,12 +15,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, HTTPException, Query
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from doorstep import Doorstep, Settings, Sql
-from doorstep.web import Caller, allowed, answer, json_body
+from doorstep.schemas.accounts import RoleName
+from doorstep.web import Caller, allowed, answer, field_names, json_body
 from examples.integrations.endpoints import EXPONENTIAL, Integrations
 from examples.integrations.queues import (
     BULK_COMPLETE,
@@ -34,6 +35,7 @@ from examples.integrations.queues import (
     BulkRetried,
     IntegrationQueues,
     Listed,
+    Retried,
 )
 from examples.integrations.systems import Erp, Partner
 
@@ -89,11 +91,35 @@ def first_command(url: str, key: str) -> Iterator[str]:
 
 routes = APIRouter(tags=["integrations"])
 screens = APIRouter(prefix="/integrations/logs", include_in_schema=False)
+ROLES: dict[str, RoleName] = {"ADMIN": "admin", "IT_MANAGER": "operator", "USER": "viewer"}
+"""The roles of the program's clients. Administrators and IT managers act, others look."""
+
+
+def _acting(caller: Annotated[Caller, allowed("look")]) -> Caller:
+    if not caller.may("act"):
+        raise HTTPException(403, "only ADMIN and IT_MANAGER may do that")
+    return caller
+
+
+def _administering(caller: Annotated[Caller, allowed("look")]) -> Caller:
+    if not caller.may("administer"):
+        raise HTTPException(403, "only ADMIN may do that")
+    return caller
+
+
 Looking: TypeAlias = Annotated[Caller, allowed("look")]
-Acting: TypeAlias = Annotated[Caller, allowed("act")]
+Acting: TypeAlias = Annotated[Caller, Depends(_acting)]
+Administering: TypeAlias = Annotated[Caller, Depends(_administering)]
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=100)]
 Wait: TypeAlias = Annotated[float, Query(ge=0, le=30)]
 """How many seconds to wait for an outcome before a response of 202."""
+
+
+class KeyIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A new key."""
+
+    name: str
+    role: Literal["ADMIN", "IT_MANAGER", "USER"]
 
 
 class EntriesIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -137,8 +163,7 @@ async def read_entry(entry_id: str, caller: Looking) -> Response:
 @routes.post("/retry-queue/{entry_id}/retry")
 async def retry(entry_id: str, caller: Acting, wait_seconds: Wait = 10) -> Response:
     """Retry an entry now. 202 if it is still being retried after `wait_seconds`."""
-    entry, message = await _queues(caller).manual_retry(entry_id, wait_seconds=wait_seconds)
-    return answer({"entry": entry, "message": message}, 202 if message is None else 200)
+    return _retried(await _queues(caller).manual_retry(entry_id, wait_seconds=wait_seconds))
 
 
 @routes.post("/retry-queue/{entry_id}/skip")
@@ -158,13 +183,15 @@ async def list_dead_letter_queue(
 ) -> Response:
     """Dead letters, newest first: those that came to this queue from `date_from` to before `date_to`."""
     filters = {"event_type": event_type, "died_from": date_from, "died_before": date_to}
-    return _page(await _queues(caller).dead_letter_queue(**filters, limit=limit, cursor=cursor))
+    with field_names(died_from="date_from", died_before="date_to"):
+        return _page(await _queues(caller).dead_letter_queue(**filters, limit=limit, cursor=cursor))
 
 
-@routes.post("/dead-letter-queue/{entry_id}/retry", status_code=202)
-async def retry_dead_letter(entry_id: str, caller: Acting) -> Response:
-    """Move an entry back to the retry queue: it is retried in five seconds, with its retry count at zero."""
-    return answer(await _queues(caller).retry_dead_letter(entry_id), 202)
+@routes.post("/dead-letter-queue/{entry_id}/retry")
+async def retry_dead_letter(entry_id: str, caller: Acting, wait_seconds: Wait = 10) -> Response:
+    """Move an entry back to the retry queue: it is retried in five seconds, with its retry count at zero. 202 if the
+    outcome is not known after `wait_seconds`."""
+    return _retried(await _queues(caller).retry_dead_letter(entry_id, wait_seconds=wait_seconds))
 
 
 @routes.post("/dead-letter-queue/{entry_id}/resolve")
@@ -193,6 +220,20 @@ async def read_log(log_id: str, caller: Looking) -> Response:
     return answer(await _queues(caller).log_entry(log_id))
 
 
+@routes.post("/keys", status_code=201)
+async def create_key(caller: Administering, body: Annotated[KeyIn, json_body(KeyIn)]) -> Response:
+    """Create a key for a colleague. It is shown only once. The audit log names its owner."""
+    created = await caller.client.keys.create(body.name, ROLES[body.role])
+    return answer({"name": created.name, "role": body.role, "key": created.key}, 201)
+
+
+@routes.get("/me")
+async def read_caller(caller: Looking) -> Response:
+    """Whose key it is, and the role."""
+    roles = {role: name for name, role in ROLES.items()}
+    return answer({"name": caller.name, "role": roles[caller.role.value]})
+
+
 @screens.get("/retry-queue")
 async def retry_queue_screen(request: Request) -> Response:
     return RedirectResponse(_with_query("/console/retry-queue", request), 303)
@@ -209,6 +250,10 @@ def _queues(caller: Caller) -> IntegrationQueues:
 
 def _page(listed: Listed) -> Response:
     return answer({"entries": listed.entries, "pagination": listed.pagination})
+
+
+def _retried(retried: Retried) -> Response:
+    return answer(retried._asdict(), 202 if retried.message is None else 200)
 
 
 def _bulk(bulk: BulkRetried) -> Response:

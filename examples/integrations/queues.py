@@ -107,6 +107,10 @@ class IntegrationQueues:
         """Retry an entry now, and wait for the outcome."""
         before = (await self._client.deliveries.read(entry_id)).attempts  # a claim counts, and may follow at once
         await self._client.retry_queue.retry(entry_id)
+        return await self._outcome(entry_id, before, wait_seconds)
+
+    async def _outcome(self, entry_id: UUID | str, before: int, wait_seconds: float) -> Retried:
+        """What became of a retry after `before` attempts."""
         deadline = time.monotonic() + wait_seconds
         while True:
             delivery = await self._client.deliveries.read(entry_id)
@@ -142,9 +146,12 @@ class IntegrationQueues:
         """One page of the dead letters, newest first."""
         return await self._listed(await self._client.dead_letters.page(**filters))
 
-    async def retry_dead_letter(self, entry_id: UUID | str) -> Json:
-        """Move an entry back to the retry queue: it is retried in five seconds, with its retry count at zero."""
-        return await self._entry(await self._client.dead_letters.retry(entry_id))
+    async def retry_dead_letter(self, entry_id: UUID | str, *, wait_seconds: float = 10.0) -> Retried:
+        """Move an entry back to the retry queue, and wait for the outcome: it is retried in five seconds, with its retry
+        count at zero."""
+        before = (await self._client.deliveries.read(entry_id)).attempts
+        await self._client.dead_letters.retry(entry_id)
+        return await self._outcome(entry_id, before, wait_seconds)
 
     async def resolve(self, entry_id: UUID | str, *, reason: str | None = None) -> Json:
         """Mark a dead letter as resolved: it needs no delivery any more."""

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from doorstep import Doorstep, Entity, Gate, Pipeline, Settings, Stage, Transient
 from doorstep.errors import NotFound, NotRetryable
-from doorstep.web import Caller, allowed, answer, json_body, router
+from doorstep.web import Caller, allowed, answer, field_names, json_body, router
 from examples.protocols.documents import Documents, table
 from examples.protocols.services import Services
 
@@ -131,7 +131,9 @@ def routes_of(protocols: Pipeline, documents: Documents) -> APIRouter:
     @routes.post("", status_code=202, dependencies=[Depends(sender)])
     def upload_protocol(body: Annotated[Upload, json_body(Upload)]) -> Response:
         """Upload a document. Its row and its event are written in one transaction."""
-        protocol = documents.upload(protocols, body.protocol_id or str(uuid4()), body.text)
+        protocol_id = str(uuid4()) if body.protocol_id is None else body.protocol_id
+        with field_names(entity_id="protocol_id"):
+            protocol = documents.upload(protocols, protocol_id, body.text)
         return answer({"protocol_id": protocol.entity_id, "status": protocol.status}, 202)
 
     @routes.put("/{entity_id}", status_code=204, dependencies=[Depends(sender)])

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from doorstep import DeadLetter, Doorstep, Settings
 from doorstep.schemas.deliveries import Attempt
-from doorstep.web import Caller, allowed, answer, iso, json_body
+from doorstep.web import Caller, allowed, answer, field_names, iso, json_body
 from examples.sms.gateway import CARRIER_CODES, Gateway
 
 BATCH = "sms.batch"
@@ -92,13 +92,14 @@ def routes_of(program: Doorstep) -> APIRouter:
         caller: Annotated[Caller, allowed("send")], body: Annotated[BatchIn, json_body(BatchIn)]
     ) -> Response:
         """Submit a batch. A 202 means that it is durably stored."""
-        batch = await program.batches.submit(
-            BATCH,
-            {"messages": body.messages},
-            idempotency_key=body.idempotency_key,
-            org_id=caller.org_id,
-            correlation_id=caller.correlation_id,
-        )
+        with field_names(payload="messages"):
+            batch = await program.batches.submit(
+                BATCH,
+                {"messages": body.messages},
+                idempotency_key=body.idempotency_key,
+                org_id=caller.org_id,
+                correlation_id=caller.correlation_id,
+            )
         return answer(shown(batch), 202)
 
     @routes.get("")

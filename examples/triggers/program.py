@@ -77,6 +77,12 @@ class TriggerIn(EventIn, forbid_unknown_fields=True):
 TriggersIn: TypeAlias = Annotated[list[TriggerIn], msgspec.Meta(min_length=1, max_length=BATCH_MAX)]
 
 
+class TriggerBatchIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Several events, as Doorstep's clients send them."""
+
+    events: TriggersIn
+
+
 def routes_of(program: Doorstep) -> APIRouter:
     routes = APIRouter(tags=["triggers"])
 
@@ -93,12 +99,24 @@ def routes_of(program: Doorstep) -> APIRouter:
             if isinstance(body, list) or body.idempotency_key not in (None, idempotency_key):
                 raise InvalidInput("Idempotency-Key", "is for a single event without another idempotency_key")
             body.idempotency_key = idempotency_key
-        receipts = await program.send_many([_as_event(one, caller) for one in sent])
-        if not isinstance(body, list) and receipts[0].verdict == "conflict":
+        if isinstance(body, list):
+            return await send_list(sent, caller)
+        (receipt,) = await program.send_many([_as_event(body, caller)])
+        if receipt.verdict == "conflict":
             raise Conflict("this idempotency key was used for another event within 24 hours; use a new key")
+        return answer(_accepted(body, receipt, caller), 202)
+
+    @routes.post("/v1/events/batch", status_code=202)
+    async def send_batch(
+        caller: Annotated[Caller, allowed("send", own=True)],
+        body: Annotated[Any, json_body(TriggerBatchIn | TriggersIn)],
+    ) -> Response:
+        """Accept up to 1,000 events. The responses are those of a list that is sent to /v1/events."""
+        return await send_list(body if isinstance(body, list) else body.events, caller)
+
+    async def send_list(sent: list[TriggerIn], caller: Caller) -> Response:
+        receipts = await program.send_many([_as_event(one, caller) for one in sent])
         shown = [_accepted(one, receipt, caller) for one, receipt in zip(sent, receipts, strict=True)]
-        if not isinstance(body, list):
-            return answer(shown[0], 202)
         return answer({"events": shown}, 207 if any(one.verdict == "conflict" for one in receipts) else 202)
 
     @routes.get("/v1/events/{event_id}")

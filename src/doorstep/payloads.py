@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from doorstep.errors import Permanent
+from doorstep.finite import check_finite
 from doorstep.model.attempt import Code
 
 T = TypeVar("T")
@@ -27,13 +28,21 @@ def json_of(value: object) -> bytes:
     """The value as JSON. Bytes are returned unchanged.
 
     pydantic models are written under the aliases of their fields, as FastAPI does, because they are also read under
-    them. Raises TypeError or ValueError for a value that JSON cannot express.
+    them. Raises TypeError or ValueError for a value that JSON cannot express, such as NaN.
     """
     if isinstance(value, bytes):
         return value
     if _is_pydantic_class(type(value)):
-        return _written_by_pydantic(value)
-    return msgspec.json.encode(value, enc_hook=_plain_value)
+        encoded = _written_by_pydantic(value)
+    else:
+        encoded = msgspec.json.encode(value, enc_hook=_plain_value)
+    check_finite(value, encoded, _read_by_pydantic)
+    return encoded
+
+
+def _read_by_pydantic(value: Any) -> object:
+    """A pydantic model as plain data."""
+    return type(value).__pydantic_serializer__.to_python(value, mode="json")
 
 
 def _written_by_pydantic(value: Any) -> bytes:

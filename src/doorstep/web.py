@@ -21,6 +21,6 @@ In your own server, your application controls access:
 
 from doorstep.api.codec import answer
 from doorstep.api.pipelines import Actor, router
-from doorstep.api.program import Caller, allowed, iso, json_body
+from doorstep.api.program import Caller, allowed, field_names, iso, json_body
 
-__all__ = ["Actor", "Caller", "allowed", "answer", "iso", "json_body", "router"]
+__all__ = ["Actor", "Caller", "allowed", "answer", "field_names", "iso", "json_body", "router"]

@@ -17,7 +17,7 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import CircuitRules, RetryPolicy
 from doorstep.model.listing import Orgs, RetryQueueFilter
 from doorstep.model.org import Org
-from doorstep.telemetry.facts import DeliveryFailure, Fact
+from doorstep.telemetry.facts import DeliveryFailure, Fact, level_of
 from doorstep.transports.handler_replies import Received
 from tests.support.scene import Scene, until
 from tests.support.shortcuts import put
@@ -82,6 +82,8 @@ async def test_manual_leaves_a_failed_delivery_in_the_retry_queue_until_an_opera
     (delivery,) = await scene.send_to(await scene.endpoint(policy="manual"))
     waiting = await scene.until_tried(delivery)
     assert (waiting.state, waiting.due_at, waiting.next_retry_at, waiting.blocked) == (_S.PENDING, None, None, False)
+    (told,) = scene.heard(DeliveryFailure)
+    assert (level_of(told), told.next_retry_at) == ("warning", None), "it waits"
     scene.leap(30 * 24 * HOUR)
     await scene.nothing_more_arrives()
     queue, count = await scene.doorstep.components.reader.retry_queue(DEFAULT_ORG, RetryQueueFilter(), None, 10)

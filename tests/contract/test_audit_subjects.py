@@ -58,6 +58,30 @@ async def test_a_line_behind_five_thousand_others_is_on_the_first_page_of_what_i
     assert (filtered.items, filtered.next) == ((line,), None)
 
 
+async def test_a_rare_action_behind_five_thousand_others_is_on_the_first_page_of_its_action(
+    scene: Scene, place: Place
+) -> None:
+    rare = [a_line(scene, action="key.create"), a_line(scene, action="key.create", actor="ada", at=scene.now + 1)]
+    for line in rare:
+        await scene.store.write([], line)
+    scene.wait(2)
+    await crowd(scene, place)
+    newest_first = tuple(reversed(rare))
+    for wanted, expected in {
+        AuditFilter(action="key.create"): newest_first,
+        AuditFilter(actors=("ops",), action="key.create"): (rare[0],),
+        AuditFilter(actors=("ops", "ada"), action="key.create"): newest_first,
+        AuditFilter(action="key.create", before=scene.now - 1): (rare[0],),
+        AuditFilter(action="key.create", since=scene.now - 1): (rare[1],),
+        AuditFilter(action="never"): (),
+    }.items():
+        page = await scene.store.page(scene.org_id, wanted)
+        assert (page.items, page.next) == (expected, None), wanted
+        assert tuple(await all_of(scene.store.page, scene.org_id, wanted, limit=1)) == expected
+    of_ada = AuditFilter(actors=("ada",), action="x")
+    assert (await scene.store.page(scene.org_id, of_ada)).next is None
+
+
 async def test_lines_about_several_things_come_page_by_page_in_their_order_and_each_once(scene: Scene) -> None:
     one, other, third = (new_id() for _ in range(3))
     mixture: list[tuple[UUID, ...]] = [(one,), (other, one), (third,), (other,), (one, third), (one, other, third)]

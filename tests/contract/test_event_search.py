@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND
-from doorstep.model.claim import Quota
+from doorstep.model.claim import Quota, Settlement
 from doorstep.model.event import EventStatus, EventView, Submission
 from doorstep.model.listing import Count, EventBodies, EventFilter, ShortIds
 from doorstep.model.record import short_id_ranges, uuid7
@@ -19,7 +19,7 @@ from doorstep.stores.sql.queries import events
 from doorstep.stores.store import Retention
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
-from tests.support.builders import a_submission, an_org
+from tests.support.builders import a_submission, an_org, failure
 from tests.support.shortcuts import put
 
 
@@ -159,6 +159,22 @@ async def test_the_few_events_that_wait_are_found_at_once_among_many_others(
     (found,) = await pages_of(sql_scene.store.page, sql_scene.org_id, wanted, limit=50)
     assert {one.event_id for one in found} == {one.event.event_id for one in made}
     assert await sql_scene.store.count(sql_scene.org_id, wanted, 100) == Count(len(made), exact=True)
+
+
+async def test_the_few_received_events_are_found_at_once_although_thousands_wait_for_a_retry(sql_scene: Scene) -> None:
+    """A received event has no delivery that failed. The index of such deliveries does not contain those that did."""
+    scene, quiet = sql_scene, await sql_scene.add_endpoint()
+    made = [_old(scene, quiet.endpoint_id), _old(scene)]
+    await scene.submit(*made)
+    for _ in range(0, EXAMINED_MAX + 500, 500):
+        scene.wait(1)
+        await scene.accept(500)
+        claims = await scene.claim(500)
+        await scene.settle(*(Settlement.retry(one, failure(scene.now), scene.now + DAY, 3) for one in claims))
+    wanted = EventFilter(status=EventStatus.RECEIVED)
+    (found,) = await pages_of(scene.store.page, scene.org_id, wanted, limit=50)
+    assert {one.event_id for one in found} == {one.event.event_id for one in made}
+    assert await scene.store.count(scene.org_id, wanted, 100) == Count(2, exact=True)
 
 
 def _old(scene: Scene, *endpoint_ids: UUID) -> Submission:

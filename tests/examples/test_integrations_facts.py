@@ -273,16 +273,30 @@ def test_dead_letters_are_newest_first_and_filtered_with_a_true_count(hub: Serve
     for dates, count in (({"date_from": letters[1]["updated_at"]}, 2), ({"date_to": letters[1]["updated_at"]}, 1)):
         dated = page(hub, LETTERS, **dates)
         assert (len(dated["entries"]), dated["pagination"]["total_count"]) == (count, count)
+    for field in ("date_from", "date_to"):
+        for wrong in ("2026-01-31T12:00:00", "yesterday", "0001-01-01T00:00:00Z"):
+            refused = hub.program.get(f"{LETTERS}?{field}={wrong}")
+            assert (refused.status, refused.json["errors"][0]["field"]) == (422, field), wrong
 
 
 @fact("POST …/dead-letter-queue/{id}/retry")
 def test_a_dead_letter_is_retried_with_its_count_at_zero(hub: Served, receiver: Receiver) -> None:
     letter = dead(hub, receiver)
-    again = act(hub, f"{LETTERS}/{letter['id']}/retry")
-    assert (again.status, again.json["status"], again.json["in_dlq"]) == (202, "pending", False)
-    assert (again.json["retry_count"], again.json["error_message"]) == (0, letter["error_message"])
+    again = act(hub, f"{LETTERS}/{letter['id']}/retry?wait_seconds=0")
+    entry = again.json["entry"]
+    assert (again.status, again.json["message"], entry["status"], entry["in_dlq"]) == (202, None, "pending", False)
+    assert (entry["retry_count"], entry["error_message"]) == (0, letter["error_message"])
     assert [one["id"] for one in listed(hub, QUEUE)] == [letter["id"]] and listed(hub, LETTERS) == []
     assert act(hub, f"{LETTERS}/{letter['id']}/retry").status == 409
+
+
+@fact("the retry of a dead letter says its outcome, Retry successful. Event removed from queue.")
+def test_the_retry_of_a_dead_letter_says_what_became_of_it(hub: Served, receiver: Receiver) -> None:
+    letter = dead(hub, receiver)
+    receiver.status = 200
+    done = act(hub, f"{LETTERS}/{letter['id']}/retry?wait_seconds=30")
+    assert (done.status, done.json["message"]) == (200, "Retry successful. Event removed from queue.")
+    assert (done.json["entry"]["status"], listed(hub, LETTERS)) == ("succeeded", [])
 
 
 @fact("POST …/dead-letter-queue/{id}/resolve")
@@ -337,7 +351,7 @@ def test_one_object_does_everything_in_python(hub: Served, receiver: Receiver) -
             assert (await queues.manual_retry(ids[1])).message == "Retry successful. Event removed from queue."
             bulk = await queues.bulk_retry([ids[2]])
             assert (bulk.succeeded, bulk.failed) == (1, 0)
-            await queues.retry_dead_letter(ids[0])
+            await queues.retry_dead_letter(ids[0], wait_seconds=0)
             while (await queues.entry(ids[0]))["status"] != "succeeded":
                 await asyncio.sleep(0.1)
             assert (await queues.retry_queue()).entries == []
@@ -512,8 +526,16 @@ def test_administrators_act_others_look_and_the_audit_names_the_person(hub: Serv
         assert act(hub, path, key=viewer, method=method).status == 403, path
     assert act(hub, f"{QUEUE}/bulk-retry", {"ids": [entry["id"]]}, key=viewer).status == 403
     assert hub.program.get(QUEUE, key=None).status == 401
-    for role in ("admin", "operator"):
-        made = hub.program.post("/v1/keys", {"name": f"Grace, {role}", "role": role})
+    refused = act(hub, f"{QUEUE}/{entry['id']}/retry", key=viewer)
+    assert refused.json["detail"] == "only ADMIN and IT_MANAGER may do that"
+    user = hub.program.post(f"{API}/keys", {"name": "Ada", "role": "USER"}).json["key"]
+    assert hub.program.get(f"{API}/me", key=user).json == {"name": "Ada", "role": "USER"}
+    assert act(hub, f"{API}/keys", {"name": "Eve", "role": "ADMIN"}, key=user).status == 403
+    assert hub.program.post(f"{API}/keys", {"name": "Eve", "role": "admin"}).status == 422
+    for role in ("ADMIN", "IT_MANAGER"):
+        made = hub.program.post(f"{API}/keys", {"name": f"Grace, {role}", "role": role})
+        assert (made.status, made.json["role"]) == (201, role)
+        assert hub.program.get(f"{API}/me", key=made.json["key"]).json == {"name": f"Grace, {role}", "role": role}
         assert act(hub, f"{QUEUE}/{entry['id']}/retry", key=made.json["key"]).status == 200
         (line,) = hub.program.get("/v1/audit?action=retry&limit=1").json["audit"]
         assert (line["actor"], line["subjects"]) == (f"Grace, {role}", [entry["id"]])

@@ -314,7 +314,7 @@ def test_the_row_and_the_event_are_written_together(protocols: Served, services:
     assert rows(protocols, protocol_id) == ["Close the valve."]
     assert arrivals(protocols, protocol_id) == 1, "without its row, there is no event"
     refused = protocols.program.post("/protocols", {"protocol_id": "no valid id", "text": "A text."})
-    assert refused.status == 422
+    assert (refused.status, refused.json["errors"][0]["field"]) == (422, "protocol_id")
     assert rows(protocols, "no valid id") == [], "without its event, there is no row"
 
 

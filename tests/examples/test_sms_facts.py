@@ -131,6 +131,17 @@ def test_a_batch_is_pending_and_then_confirmed(sms: Served, carrier: Carrier) ->
     assert submitted.json["batch_id"] in carrier.references
 
 
+def test_an_error_names_the_field_of_the_batch(sms: Served) -> None:
+    message = {"to": "+15550100", "text": "At nine."}
+    for field, wrong in (
+        ("messages", {"messages": []}),
+        ("messages", {"messages": [message | {"text": "x" * 270_000}]}),
+        ("idempotency_key", {"messages": [message], "idempotency_key": "ü"}),
+    ):
+        refused = sms.program.post("/batches", wrong)
+        assert (refused.status, refused.json["errors"][0]["field"]) == (422, field), refused.body
+
+
 @fact(
     "submission_status is PENDING and then FAILED",
     "last_error_code and last_error_message are those of the last attempt",

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from doorstep.client import Client
+from doorstep.client import Client, NewEvent
 from examples.serving import Running
 from examples.triggers.__main__ import prepare
 from tests.docs.pages import ROOT
@@ -123,8 +123,19 @@ def test_the_metadata_of_a_sender_is_not_its_timestamp(triggers: Served, ada: st
     read = triggers.program.get(f"/v1/events/{event['event_id']}", key=ada).json
     assert (read["timestamp"], read["metadata"]) == (event["created_at"], {"timestamp": "yesterday"})
     body = {"event_type": "form.sent", "payload": 1, "metadata": {"_timestamp": "yesterday"}}
-    refused = triggers.program.post("/v1/events", body, key=ada)
-    assert (refused.status, refused.json["errors"][0]["field"]) == (422, "metadata")
+    for path, sent in (("/v1/events", body), ("/v1/events/batch", [body]), ("/v1/events/batch", {"events": [body]})):
+        refused = triggers.program.post(path, sent, key=ada)
+        assert (refused.status, refused.json["errors"][0]["field"]) == (422, "metadata"), path
+
+
+def test_a_batch_of_the_client_is_accepted_with_timestamps(triggers: Served, ada: str) -> None:
+    one = {"event_type": "form.sent", "payload": 1, "timestamp": "2026-01-31T12:00:00Z"}
+    assert triggers.program.post("/v1/events/batch", {"events": [one, one]}, key=ada).status == 202
+    shown = triggers.program.get("/v1/inbox", key=ada).json["events"]
+    assert [one["timestamp"] for one in shown] == ["2026-01-31T12:00:00.000000Z"] * 2
+    with Client(triggers.program.url, ada) as client:
+        receipts = client.send_many([NewEvent(event_type="form.sent", payload="x" * 100_000) for _ in range(5)])
+    assert len({one.event_id for one in receipts}) == 5, "a batch may be longer than an event"
 
 
 def test_a_list_with_a_conflict_is_stored_in_part(triggers: Served, ada: str) -> None:

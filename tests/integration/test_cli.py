@@ -10,6 +10,7 @@ import re
 import signal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -355,6 +356,20 @@ def test_an_organization_comes_with_a_key_that_sees_nothing_of_others(
     assert other.json("endpoints", "list")["endpoints"] == []
     assert other("endpoints", "show", shop["endpoint_id"]).code == 3
     assert made["org_id"] in remote("orgs", "list").out
+
+
+def test_an_organization_is_renamed_and_deleted_by_its_name_or_id(remote: Remote) -> None:
+    names = [f"org {uuid4().hex}" for _ in range(2)]
+    ids = [remote.json("orgs", "create", name)["org_id"] for name in names]
+    unknown = remote("orgs", "rename", "nobody", names[1])
+    assert (unknown.code, "no organization named 'nobody'" in unknown.err) == (3, True)
+    assert remote.json("orgs", "rename", names[0], names[1])["org_id"] == ids[0]
+    twice = remote("orgs", "delete", names[1], "--yes")
+    assert twice.code == 2 and all(one in twice.err for one in ids), "two have this name now"
+    assert remote.json("orgs", "rename", ids[0], names[0])["name"] == names[0]
+    for name in (names[0], ids[1]):
+        assert remote.json("orgs", "delete", name, "--yes")["deleted"] is True
+    assert not set(ids) & {one["org_id"] for one in remote.json("orgs", "list")["orgs"]}
 
 
 def test_the_audit_log_says_who_did_what(remote: Remote, shop: dict[str, Any]) -> None:

@@ -83,6 +83,8 @@ def test_a_copy_starts_and_takes_its_first_event(profile: str, tmp_path: Path) -
     )
     assert "cd mine && python ." in done.stdout
     assert not [path for path in folder.glob("*.py") if "examples." in path.read_text()]
+    others = [name for name in FIRST if name != profile]
+    assert not [path for path in folder.glob("*.py") for name in others if f"python -m {name}" in path.read_text()]
     with started(folder) as url:
         sees_its_first_event(profile, folder, url)
     with started(folder) as url:
@@ -97,19 +99,28 @@ def test_an_unknown_profile_and_a_folder_in_use_are_refused(tmp_path: Path) -> N
         create("triggers", tmp_path)
 
 
-@pytest.mark.full
-def test_an_installed_wheel_has_the_profiles(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", tmp_path / "installed", wheel], check=True)
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)
+    (built,) = folder.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "installed", built], check=True)
+    return folder / "installed"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("profile", sorted(FIRST))
+def test_each_profile_of_an_installed_wheel_can_be_copied_and_started(
+    profile: str, wheel: Path, tmp_path: Path
+) -> None:
     # The dependencies are those of the tests; Doorstep itself is that of the wheel.
-    paths = os.pathsep.join([str(tmp_path / "installed"), sysconfig.get_paths()["purelib"]])
-    environment = {"PYTHONPATH": paths}
+    environment = {"PYTHONPATH": os.pathsep.join([str(wheel), sysconfig.get_paths()["purelib"]])}
     where = [sys.executable, "-c", "import doorstep; print(doorstep.__file__)"]
     found = subprocess.check_output(where, cwd=tmp_path, env=clean_environment() | environment, text=True)
-    assert found.startswith(str(tmp_path / "installed"))
-    command = [sys.executable, "-m", "doorstep", "new", "mine", "--profile", "triggers"]
+    assert found.startswith(str(wheel))
+    command = [sys.executable, "-m", "doorstep", "new", "mine", "--profile", profile]
     subprocess.run(command, cwd=tmp_path, env=clean_environment() | environment, check=True, capture_output=True)
     with started(tmp_path / "mine", environment) as url:
-        sees_its_first_event("triggers", tmp_path / "mine", url)
+        sees_its_first_event(profile, tmp_path / "mine", url)

@@ -121,6 +121,13 @@ async def test_a_key_with_a_user_may_use_only_the_routes_that_say_so(api: Api) -
     assert (await ada.get("/orders/own")).json["user"] == "ada"
 
 
+async def test_only_the_routes_of_a_program_are_found_with_a_slash_at_the_end(api: Api) -> None:
+    async with served(Doorstep("memory://")) as plain:
+        for one in (plain, api):
+            for path in ("/openapi.json", "/v1/events"):
+                assert [(await one.get(path)).status, (await one.get(f"{path}/")).status] == [200, 404], path
+
+
 async def test_a_route_is_found_with_and_without_a_slash(api: Api) -> None:
     for path in ("/orders", "/orders/", "/orders/own", "/orders/own/"):
         assert (await api.get(path)).status == 200, path

@@ -27,7 +27,6 @@ from doorstep.api import (
     stats,
 )
 from doorstep.api.access import PathMethods
-from doorstep.api.codec import OVERHEAD_BYTES
 from doorstep.api.direct import DirectRoute
 from doorstep.api.docs_page import add_docs
 from doorstep.api.middleware import (
@@ -127,8 +126,7 @@ def _application(doorstep: Doorstep, links: SignInLinks, limits: Limits, timings
     application.add_exception_handler(DoorstepError, problems.handle)
     application.add_exception_handler(HTTPException, problems.handle)
     if program:
-        bytes_max = settings.payload_bytes_max + OVERHEAD_BYTES
-        application.add_middleware(BodyLimit, routes=program, bytes_max=bytes_max)
+        application.add_middleware(BodyLimit, routes=program, settings=settings)
         application.add_middleware(EitherSlash, routes=program)
     application.add_middleware(Methods, methods=PathMethods([*ROUTES, *lines_of(program)]))
     failures = Throttle(limits.failures, clock, TOO_MANY_FAILURES)

@@ -23,6 +23,7 @@ from doorstep.schemas.events import BATCH_MAX, KEY_RULES, BatchIn, EventIn, Even
 from doorstep.schemas.shape import FieldProblem
 from doorstep.telemetry.tracing import incoming
 
+BATCH_PATH = "/v1/events/batch"
 routes = Routes("/v1/events", "events")
 _event_decoder = msgspec.json.Decoder(EventIn)
 _list_decoder = msgspec.json.Decoder(list[EventIn])
@@ -64,9 +65,7 @@ async def send_event(request: DirectRequest) -> Answer:
     return Answer(202, receipt_shown(receipt))
 
 
-@routes.direct(
-    "POST", "/v1/events/batch", Access(Permission.SEND, own=True), Receipts, body=BatchIn | Events, **_STORED
-)
+@routes.direct("POST", BATCH_PATH, Access(Permission.SEND, own=True), Receipts, body=BatchIn | Events, **_STORED)
 async def send_batch(request: DirectRequest) -> Answer:
     """Send up to 1,000 events in one transaction. Returns one receipt for each event, in the order sent."""
     return await _store_batch(request, await request.body(request.settings.batch_bytes_max))

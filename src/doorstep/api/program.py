@@ -5,7 +5,8 @@ A program's route comes before Doorstep's own, so a program can also replace a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -24,12 +25,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from doorstep.api import problems
 from doorstep.api.access import Access, check
 from doorstep.api.codec import OVERHEAD_BYTES, decode, limited, read_body
+from doorstep.api.ingest import BATCH_PATH
 from doorstep.api.middleware import HEADER, Authentication, correlation_id
 from doorstep.api.routing import doorstep_of
 from doorstep.client import ApiError, AsyncClient
 from doorstep.clock import from_datetime, to_iso
-from doorstep.errors import ConfigError
+from doorstep.config import Settings
+from doorstep.errors import ConfigError, InvalidInput
 from doorstep.model.org import ALLOWED, ApiKey, Permission, Role
+from doorstep.schemas.shape import FieldProblem
 from doorstep.server_additions import Routers
 from doorstep.telemetry.tracing import incoming
 
@@ -98,19 +102,43 @@ class _CallerWith:
 
 def json_body(shape: Any, default: Any = msgspec.UNSET) -> Any:
     """A FastAPI dependency that returns the JSON body, decoded into a msgspec struct, or into another type that msgspec
-    knows. It reads at most as much as an event may have, keeps `msgspec.Raw` byte for byte, and rejects a body of
-    another shape with a 422 that names the field. If there is a `default`, an empty body means the default.
+    knows. It reads at most as much as an event may have (or a batch, if the route replaces `/v1/events/batch`), keeps
+    `msgspec.Raw` byte for byte, and rejects a body of another shape with a 422 that names the field. If there is a
+    `default`, an empty body means the default.
 
         async def order(body: Annotated[Order, json_body(Order)]) -> None: ...
     """
     decoder = msgspec.json.Decoder(shape)
 
     async def body(request: Request) -> Any:
-        bytes_max = doorstep_of(request).settings.payload_bytes_max + OVERHEAD_BYTES
-        content = await read_body(request, bytes_max)
+        content = await read_body(request, body_bytes_max(doorstep_of(request).settings, request.url.path))
         return default if default is not msgspec.UNSET and not content else decode(decoder, content)
 
     return Depends(body)
+
+
+@contextmanager
+def field_names(**names: str) -> Iterator[None]:
+    """Name the fields in errors as your clients know them:
+
+    with field_names(died_from="date_from"):
+        page = await caller.client.dead_letters.page(died_from=date_from)
+    """
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(names.get(error.field, error.field), error.message) from None
+    except ApiError as error:
+        if not error.errors:
+            raise
+        raise problems.invalid(
+            *(FieldProblem(names.get(one.field, one.field), one.message) for one in error.errors)
+        ) from None
+
+
+def body_bytes_max(settings: Settings, path: str) -> int:
+    """The maximum size of the body of a request to a program's route."""
+    return settings.batch_bytes_max if path == BATCH_PATH else settings.payload_bytes_max + OVERHEAD_BYTES
 
 
 def iso(value: datetime | None) -> str | None:
@@ -134,13 +162,15 @@ async def _handle_client_error(_: Request, error: Exception) -> Response:
 
 def add_program(application: FastAPI, routers: Routers) -> list[BaseRoute]:
     """Add the routers of the program. Call this first, so that its routes come first. Returns these routes."""
+    framework = len(application.routes)  # the OpenAPI document
     for router, options in routers:
         application.include_router(router, **options)
-    for route in _single(application.routes):
+    program = application.routes[framework:]
+    for route in _single(program):
         _check_access(route)
     application.add_exception_handler(RequestValidationError, problems.handle)
     application.add_exception_handler(ApiError, _handle_client_error)
-    return list(application.routes)
+    return program
 
 
 def _check_access(route: Any) -> None:
@@ -184,17 +214,18 @@ def _matches(routes: Iterable[BaseRoute], scope: Scope) -> bool:
 
 
 class BodyLimit:
-    """Rejects requests to the routes of a program with a larger body than an event may have, because the framework
-    reads bodies of any size."""
+    """Rejects requests to the routes of a program with a larger body than `body_bytes_max`, because the framework reads
+    bodies of any size."""
 
-    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute], bytes_max: int) -> None:
+    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute], settings: Settings) -> None:
         self._app = app
         self._routes = list(routes)
-        self._bytes_max = bytes_max
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and _matches(self._routes, scope):
-            receive = limited(receive, Headers(scope=scope).get("content-length", ""), self._bytes_max)
+            bytes_max = body_bytes_max(self._settings, scope["path"])
+            receive = limited(receive, Headers(scope=scope).get("content-length", ""), bytes_max)
         await self._app(scope, receive, send)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, NamedTuple
-from uuid import UUID
 
 import typer
 
@@ -29,7 +28,7 @@ _SHOWN_ONCE = "The key is shown only once."
 _KEYS = columns("key_id name role prefix", spare="user_id created_at expires_at revoked_at")
 _ORGS = columns("org_id name created_at")
 _AUDIT = columns("at actor action result", spare="reason subjects actor_id")
-OrgId = Annotated[UUID, typer.Argument(metavar="ORG_ID", help="An id; `orgs list` shows it.")]
+OrgArgument = Annotated[str, typer.Argument(metavar="ORG", help="The organization's id or name.")]
 
 
 @remote(keys, "list")
@@ -73,21 +72,25 @@ def list_orgs(session: Session, paging: Paging) -> None:
 
 
 @remote(orgs, "rename")
-def rename_org(session: Session, org_id: OrgId, name: Annotated[str, typer.Argument(help="The new name.")]) -> None:
-    """Rename an organization."""
-    renamed = session.client.orgs.rename(org_id, name)
+def rename_org(session: Session, org: OrgArgument, name: Annotated[str, typer.Argument(help="The new name.")]) -> None:
+    """Rename an organization.
+
+    Example: `doorstep orgs rename shop "The shop"`
+    """
+    renamed = session.client.orgs.rename(session.org_id(org), name)
     session.output.line(renamed, f"{renamed.org_id}  {renamed.name}")
 
 
 @remote(orgs, "delete")
 def delete_org(
     session: Session,
-    org_id: OrgId,
+    org: OrgArgument,
     force: Annotated[bool, flag("--force", "Even with open deliveries, which become dead letters.")] = False,
     yes: Yes = False,
 ) -> None:
     """Delete an organization. Its keys stop working, and nobody can reach its data any more."""
-    session.output.confirm(f"Delete organization {org_id} with all its keys, endpoints and events?", yes)
+    org_id = session.org_id(org)
+    session.output.confirm(f"Delete organization {org} with all its keys, endpoints and events?", yes)
     session.client.orgs.delete(org_id, force=force)
     session.output.line({"org_id": org_id, "deleted": True}, f"{org_id}  deleted")
 

@@ -140,6 +140,17 @@ class Session(NamedTuple):
             return id_or_name
         return str(self.endpoint(id_or_name).endpoint_id)
 
+    def org_id(self, id_or_name: str) -> str:
+        """The id of the organization with this id, or of the only one with this name."""
+        if _is_id(id_or_name):
+            return id_or_name
+        found = [str(one.org_id) for one in self.client.orgs.each(limit=PAGE_MAX) if one.name == id_or_name]
+        if not found:
+            raise NotFound(f"there is no organization named {id_or_name!r}; `doorstep orgs list` shows all of them")
+        if len(found) > 1:
+            raise ConfigError(f"{len(found)} organizations are named {id_or_name!r}; give the id: {', '.join(found)}")
+        return found[0]
+
     def whole_id(self, name: str, value: Any) -> Any:
         """The whole id if this argument is a short one, as the console shows them; other arguments stay as they are."""
         kind = _KINDS.get(name)

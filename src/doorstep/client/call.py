@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from doorstep.client.errors import Answer, UnexpectedAnswer, Unreachable, error_for
+from doorstep.finite import check_finite
 from doorstep.schemas.shape import Id, Listing, Pagination
 
 T = TypeVar("T")
@@ -159,12 +160,19 @@ def json_of(payload: object) -> object:
     """A payload to embed in a request body: plain values, dataclasses, TypedDicts, msgspec structs or a pydantic model,
     which is written under the aliases of its fields. Bytes must be JSON and are embedded unchanged.
 
-    The bytes are validated here, because invalid JSON could change the meaning of the surrounding body.
+    The bytes are validated here, because invalid JSON could change the meaning of the surrounding body. Raises
+    ValueError for NaN and infinities, which JSON does not have.
     """
+    if payload is None:
+        return None
     if (pydantic := getattr(type(payload), "__pydantic_serializer__", None)) is not None:
-        return msgspec.Raw(pydantic.to_json(payload, by_alias=True))
+        content = pydantic.to_json(payload, by_alias=True)
+        check_finite(payload, content, lambda model: pydantic.to_python(model, mode="json"))
+        return msgspec.Raw(content)
     if not isinstance(payload, bytes | bytearray | memoryview):
-        return payload
+        content = msgspec.json.encode(payload)
+        check_finite(payload, content)
+        return msgspec.Raw(content)
     content = bytes(payload)
     try:
         msgspec.json.decode(content)

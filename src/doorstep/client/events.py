@@ -59,6 +59,8 @@ class NewEvent:
         body = given({one.name: getattr(self, one.name) for one in fields(self)})
         if self.endpoint_ids is not None:
             body["endpoint_ids"] = list(self.endpoint_ids)
+        if self.metadata is not None:
+            body["metadata"] = json_of(self.metadata)
         return body | {"payload": json_of(self.payload)}
 
 

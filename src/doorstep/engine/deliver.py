@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from doorstep.clock import Clock, Instant, seconds
@@ -25,7 +25,7 @@ from doorstep.engine.claim import Claimer
 from doorstep.engine.directory import Directory, Profile, Tuning
 from doorstep.engine.intake import Intake
 from doorstep.engine.settle import Settler
-from doorstep.model.attempt import Code, Outcome, Reply
+from doorstep.model.attempt import Code, Failure, Outcome, Reply
 from doorstep.model.claim import Claim, Settlement
 from doorstep.model.endpoint import Endpoint, EndpointState, HandlerDestination
 from doorstep.policy.classification import (
@@ -129,7 +129,19 @@ class Deliverer:
                 self.in_flight[claim.key, claim.token] = claim
                 transmissions[kind].append(transmission)
         for kind, batch in transmissions.items():
-            self._transports[kind].start(batch)
+            try:
+                self._transports[kind].start(batch)
+            except Exception as error:  # noqa: BLE001  the other claims must be started, and the slots given back
+                self._not_started(batch, now, error)
+
+    def _not_started(self, batch: Sequence[Transmission], now: Instant, error: Exception) -> None:
+        """Free the slots of attempts that their transport failed to start, which is a bug in it. As with any attempt
+        that could not start, the claims are released, but not forever (`ClaimBuffer.should_release`)."""
+        message = f"{len(batch)} attempts could not be started: {safe_message(error)}"
+        self._telemetry.note(now, "error", message)
+        failure = Failure(Code.WORKER_LOST, "The worker could not start the attempt.")
+        reply = Reply(started_at=now, finished_at=now, failure=failure, started=False)
+        self._finish([(one, reply) for one in batch], now)
 
     def _prepared(self, claim: Claim, now: Instant) -> tuple[str, Transmission] | None:
         """The kind of the transport and what it shall send; None if the attempt must not or cannot be made."""
@@ -170,19 +182,25 @@ class Deliverer:
 
     def done(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
         """Classify replies, pass the decisions to the settler, and fill the slots that became free."""
-        now = self._clock.now()
+        finished = self._finish(replies, self._clock.now())
+        self._fill_slots()
+        if self._claimer.backlogged and any(self.buffer[endpoint_id].low for endpoint_id in finished):
+            self._wake()
+
+    def _finish(self, replies: Sequence[tuple[Transmission, Reply]], now: Instant) -> Iterable[UUID]:
+        """Settle attempts and free their slots. Returns their endpoints. An attempt that its transport began although it
+        failed to start it has lost its slot and its claim: its reply is ignored."""
+        known = [one for one in replies if (one[0].claim.key, one[0].claim.token) in self.in_flight]
         # The claims in the transmissions may have their payloads wrapped in envelopes; these are the original ones.
-        claims = [self.in_flight.pop((sent.claim.key, sent.claim.token)) for sent, _ in replies]
-        self._note_shortage([reply.shortage for _, reply in replies if reply.shortage], now)
-        decided = (self._settlements(claim, reply) for claim, (_, reply) in zip(claims, replies, strict=True))
+        claims = [self.in_flight.pop((sent.claim.key, sent.claim.token)) for sent, _ in known]
+        self._note_shortage([reply.shortage for _, reply in known if reply.shortage], now)
+        decided = (self._settlements(claim, reply) for claim, (_, reply) in zip(claims, known, strict=True))
         self.settler.put([settlement for settlements in decided for settlement in settlements])
         self.buffer.free_bytes(claims)
         finished = Counter(claim.endpoint_id for claim in claims)
         for endpoint_id, count in finished.items():
             self.buffer.finished(endpoint_id, count, now)
-        self._fill_slots()
-        if self._claimer.backlogged and any(self.buffer[endpoint_id].low for endpoint_id in finished):
-            self._wake()
+        return finished
 
     def _settlements(self, claim: Claim, reply: Reply) -> list[Settlement]:
         """The settlement for one reply; an empty list if there is nothing to settle.

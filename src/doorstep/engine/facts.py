@@ -142,7 +142,7 @@ def _failure(settlement: Settlement, at: str) -> Fact:
     claim, outcome = settlement.claim, settlement.outcome
     return DeliveryFailure(
         at=at,
-        level="error" if settlement.due_at is None else "warning",
+        level="error" if settlement.state is DeliveryState.DEAD else "warning",
         event_id=claim.event_id,
         delivery_id=claim.delivery_id,
         endpoint_id=claim.endpoint_id,

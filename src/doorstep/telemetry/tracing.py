@@ -2,7 +2,7 @@
 
 This module has the ids of spans, the samplers, and the trace context of the surrounding program. `otlp` encodes spans
 and reads the OTEL_* variables. The OpenTelemetry SDK takes 38 µs to encode a span, more than a third of the cost of a
-whole delivery; our encoder takes 3 µs.
+whole delivery; our encoder takes 2 µs.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState, HandlerDestination, RetryPolicy, SigningSecret
 from doorstep.model.listing import DeliveryAttempts
 from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Notice
+from doorstep.transports.transport import Transmission
 from tests.support.shortcuts import count_states, put
 from tests.unit.engine.scene import PLAIN, Bench
 
@@ -95,6 +96,39 @@ async def test_a_try_that_could_not_begin_uses_up_no_attempt_until_it_has_gone_o
     await bench.write_down()
     (attempt,) = await bench.store.find(bench.org.org_id, DeliveryAttempts(delivery_id=delivery_id))
     assert attempt.code == Code.TIMEOUT and bench.deliverer.buffer.busy == 0
+
+
+async def test_a_transport_that_fails_to_start_attempts_keeps_no_slots_of_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The attempts of other transports start nevertheless, and the deliveries are attempted again."""
+    bench = Bench()
+    (broken,) = await bench.prepare(destination=HandlerDestination("mail"))
+    (other,) = await bench.prepare()
+    ids = await bench.accept(broken, 3)
+    (other_id,) = await bench.accept(other)
+    begun: list[Transmission] = []
+
+    def start(batch: Sequence[Transmission]) -> None:
+        begun.append(batch[0])
+        raise RuntimeError("no thread")
+
+    bench.handlers.open(bench.deliverer.done)
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.handlers, "start", start)
+        await bench.deliver()
+    assert (await bench.delivery(other_id)).state is D.DELIVERED
+    assert (bench.deliverer.buffer.busy, bench.deliverer.in_flight, +bench.deliverer.buffer.bytes_of) == (0, {}, {})
+    assert [(one.state, one.attempt) for one in [await bench.delivery(one) for one in ids]] == [(D.PENDING, 0)] * 3
+    assert {one.level for one in bench.heard(Notice)} == {"error"}
+    assert all("could not be started: RuntimeError" in one.message for one in bench.heard(Notice))
+
+    await bench.deliverer.round()
+    bench.handlers.unanswered.append(begun[0])
+    bench.handlers.answer(200)
+    await bench.write_down()
+    assert await bench.states(ids) == [D.DELIVERED] * 3
+    assert bench.deliverer.buffer.busy == 0, "the reply of an attempt that had begun after all is ignored"
 
 
 # -- slots -------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def _of_endpoint() -> list[Listed]:
 
 def _of_status(status: str, *names: str) -> list[Listed]:
     """The events with this status, if they are few."""
-    indexes = tuple({"open": f"{DELIVERIES}_open", "inbox": INBOX}[name] for name in names)
+    indexes = tuple(INBOX if name == "inbox" else f"{DELIVERIES}_{name}" for name in names)
     statements = {
         "list": events.list_scan(events.SUMMARY, status, ("status", "event_type"), oldest_first=False).matches,
         "count": events.count_statement(status, ("status",)),
@@ -109,8 +109,8 @@ LISTED = (
     *_events("events with an ordering key", "ordering_key", "doorstep_events_ordering"),
     *_events("events with a value", "search_keys", "doorstep_search_values_found"),
     *_of_endpoint(),
-    *_of_status("queued", "open"),
-    *_of_status("received", "open", "inbox"),
+    *_of_status("queued", "fresh", "open_failed"),
+    *_of_status("received", "fresh", "inbox"),
     *_events("events of a user", "user_id", "doorstep_events_owned"),
     *_scan("inbox", events.INBOX_SCANS[_RECEIVED, False], INBOX),
     *_scan("failed inbox", events.INBOX_SCANS[_FAILED, False], FAILED),
@@ -131,8 +131,14 @@ LISTED = (
     Listed("dead letters by hour", dead_letters._HOURLY, CAUSES),
     *_scan("batches", deliveries._BATCHES, BATCHES),
     *_scan("deliveries", delivery_lists._ALL, f"{DELIVERIES}_org_id_uid_key"),
-    *_scan("open deliveries", delivery_lists._OPEN[False], f"{DELIVERIES}_open"),
-    *_scan("open deliveries of an endpoint", delivery_lists._OPEN[True], f"{DELIVERIES}_open"),
+    *(
+        listed
+        for index, scans in zip(("fresh", "open_failed"), delivery_lists._OPEN, strict=True)
+        for listed in (
+            *_scan(f"{index} deliveries", scans[False], f"{DELIVERIES}_{index}"),
+            *_scan(f"{index} deliveries of an endpoint", scans[True], f"{DELIVERIES}_{index}"),
+        )
+    ),
     *_scan("settled deliveries", delivery_lists._SETTLED[False], f"{DELIVERIES}_settled"),
     *_scan("settled of an endpoint", delivery_lists._SETTLED[True], f"{DELIVERIES}_settled_by_endpoint"),
     *_scan("failing deliveries", delivery_lists._FAILING[False], f"{DELIVERIES}_failing"),
@@ -147,7 +153,10 @@ LISTED = (
     *_scan("attempts with a code", delivery_lists._FAILED_ATTEMPTS[True, True], f"{ATTEMPTS}_failed"),
     Listed("attempts of a rare type", delivery_lists._ATTEMPTS_OF_EVENTS.matches, f"{DELIVERIES}_event"),
     *_scan("endpoints", endpoints._LIST, "doorstep_endpoints_org"),
-    *_scan("audit", accounts._NEWEST, "doorstep_audit_org"),
+    *_scan("audit", accounts.ENTRIES[False, False], "doorstep_audit_org"),
+    *_scan("audit of an actor", accounts.ENTRIES[True, False], "doorstep_audit_actor"),
+    *_scan("audit of an action", accounts.ENTRIES[False, True], "doorstep_audit_action"),
+    *_scan("audit of an actor's action", accounts.ENTRIES[True, True], "doorstep_audit_actor_action"),
     *_scan("audit about something", accounts._ABOUT, "doorstep_audit_subjects_org"),
     *_scan("all entities", entities._SCANS[False, None], "doorstep_entities_all"),
     *_scan("entities", entities._SCANS[False, False], "doorstep_entities_all"),

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import String, bindparam, func, insert, or_, select, update
+from sqlalchemy import String, bindparam, func, insert, or_, select, text, update
 
 from doorstep.clock import Instant
 from doorstep.errors import Conflict
@@ -20,7 +20,19 @@ from doorstep.model.action import AuditEntry
 from doorstep.model.listing import AuditFilter, KeyNames, KeyPrefixes, KeysByDigest, OrgKeys, Orgs, Page
 from doorstep.model.org import ApiKey, Org
 from doorstep.stores.limits import KEY_MAX, check_revocable, check_storable, key_by_id, read_cursor
-from doorstep.stores.sql.queries.paging import ORG, Position, Slice, index_scan, page_of, read_slice, unindexed
+from doorstep.stores.sql.queries.paging import (
+    ORG,
+    Column,
+    Condition,
+    IndexScan,
+    Position,
+    Slice,
+    cursor_of,
+    index_scan,
+    merge_slices,
+    read_slice,
+    unindexed,
+)
 from doorstep.stores.sql.queries.rows import (
     API_KEY,
     IN_ORG,
@@ -42,7 +54,16 @@ from doorstep.stores.sql.queries.transaction import (
     new_parameters,
     new_values,
 )
-from doorstep.stores.sql.schema import audit, audit_subjects, keys, orgs, variables
+from doorstep.stores.sql.schema import (
+    AUDIT,
+    AUDIT_ACTION,
+    AUDIT_ACTOR_ACTION,
+    audit,
+    audit_subjects,
+    keys,
+    orgs,
+    variables,
+)
 
 # -- organizations -----------------------------------------------------------------------------------------
 
@@ -179,10 +200,22 @@ _AUDIT_FILTER = (
     or_(_ACTION.is_(None), audit.c.action == _ACTION),
 )
 _AT = (audit.c.at, audit.c.id)
-_NEWEST = index_scan((audit.c.org_id == ORG,), _AT, ENTRY, _AUDIT_FILTER[1:], newest_first=True)
-_OF_ACTOR = index_scan(
-    (audit.c.org_id == ORG, audit.c.actor == _ACTOR), _AT, ENTRY, _AUDIT_FILTER[1:], newest_first=True
-)
+_HERE, _BY_ACTOR = audit.c.org_id == ORG, audit.c.actor == _ACTOR
+
+
+def _entries(*within: Condition, position: Sequence[Column] = _AT) -> IndexScan:
+    return index_scan(within, position, ENTRY, newest_first=True)
+
+
+ENTRIES = {
+    (False, False): _entries(_HERE, text(AUDIT)),
+    (True, False): _entries(_HERE, _BY_ACTOR),
+    (False, True): _entries(_HERE, text(AUDIT_ACTION), position=(audit.c.action, *_AT)),
+    (True, True): _entries(_HERE, _BY_ACTOR, text(AUDIT_ACTOR_ACTION), position=(audit.c.action, *_AT)),
+}
+"""The scans by whether the list is limited to an actor and to an action. Each has its own index. The action is part of
+the position, and the conditions are those of the indexes, because PostgreSQL would otherwise choose another index if it
+believed that the actor or the action is common."""
 _S, _WHEN = audit_subjects.c, unindexed(audit.c.at)
 _ABOUT = index_scan(
     (_S.org_id == ORG, _S.subject == bindparam("about", type_=_S.subject.type)),
@@ -209,14 +242,15 @@ def list_audit(org_id: UUID, query: AuditFilter, cursor: str | None, limit: int)
         times = {"since": since, "before": before}
         searches = [{**one, **times, "about": subject} for one in searches for subject in dict.fromkeys(query.about)]
     else:
-        scan, until = _OF_ACTOR if query.actors else _NEWEST, (since, 0)
-        after = min(read_cursor(cursor, KEY_MAX, KEY_MAX) or (KEY_MAX, 0), (before, 0))
-    narrowed = bool(query.actors) or query.since is not None or query.before is not None
-    filtered = query.action is not None or (scan is _ABOUT and narrowed)
+        scan = ENTRIES[bool(query.actors), query.action is not None]
+        action: Position = () if query.action is None else (query.action,)
+        after = (*action, *min(read_cursor(cursor, KEY_MAX, KEY_MAX) or (KEY_MAX, 0), (before, 0)))
+        until = (*action, since, 0)
     found: list[Slice] = []
     for search in searches:
-        found.append((yield from read_slice(scan, after, until, limit, search, filtered=filtered)))
-    return page_of(scan, _each_once(found), limit, lambda row: _entry_from(org_id, row))
+        found.append((yield from read_slice(scan, after, until, limit, search, filtered=scan is _ABOUT)))
+    rows, end = merge_slices(scan, _each_once(found), limit)
+    return Page(tuple(_entry_from(org_id, row) for row in rows), cursor_of(end and end[-2:]))
 
 
 def _each_once(slices: Sequence[Slice]) -> list[Slice]:

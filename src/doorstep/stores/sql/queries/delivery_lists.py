@@ -95,13 +95,13 @@ _MATCHES = (
 
 
 def _deliveries(*within: Condition, position: Sequence[Column] = (_D.uid,)) -> IndexScan:
-    return index_scan((*within, _LISTED), position, DELIVERY, _MATCHES, newest_first=True)
+    return index_scan(within, position, DELIVERY, _MATCHES, newest_first=True)
 
 
 def _settled(*within: Condition) -> IndexScan:
     """The deliveries in one settled state. The state is part of the position, because PostgreSQL would otherwise choose
     the index of all deliveries if it believed that most of them are in this state."""
-    return _deliveries(*within, _D.settled_at.is_not(None), position=(_D.state, _D.uid))
+    return _deliveries(*within, _D.settled_at.is_not(None), _LISTED, position=(_D.state, _D.uid))
 
 
 def _by_endpoint(*within: Condition) -> dict[bool, IndexScan]:
@@ -116,13 +116,18 @@ def _few_deliveries(*within: Condition) -> IndexScan:
     return index_scan((*within, _LISTED), (unindexed(_D.uid),), DELIVERY, matching, newest_first=True)
 
 
-_ALL = _deliveries(_D.org_id == ORG)
-_OPEN = _by_endpoint(_D.settled_at.is_(None))
+_ALL = _deliveries(_D.org_id == ORG, _LISTED)
+_OPEN = tuple(
+    _by_endpoint(_D.settled_at.is_(None), first_failed)
+    for first_failed in (_D.first_failed_at.is_(None), _D.first_failed_at.is_not(None))
+)
+"""Open deliveries that have not failed yet, and the others: each kind has its own index. Only settled deliveries can be
+deleted; a condition that says so made SQLite sort the entries instead of reading them in order."""
 _SETTLED = {
     False: _settled(_D.org_id == ORG, _INDEXED),
     True: _settled(_D.endpoint_id == _ENDPOINT_KEY, _OF_SOME_ORG),
 }
-_FAILING = _by_endpoint(_D.code == _CODE)
+_FAILING = _by_endpoint(_D.code == _CODE, _LISTED)
 _IN_PROGRESS = _few_deliveries(_D.state == literal_column("'in_progress'"), unindexed(_D.org_id) == ORG)
 _OF_EVENTS = _few_deliveries(_D.event_id.in_(KEYS))
 
@@ -159,20 +164,21 @@ def _scans_of(query: DeliveryFilter, event_keys: Sequence[int] | None) -> Iterat
     if event_keys is not None:
         yield from ((_OF_EVENTS, one) for one in _stored_states(query) if event_keys)
     elif of_endpoint and only_endpoint:
-        yield _OPEN[True], _InState()
+        yield from ((one[True], _InState()) for one in _OPEN)
         yield from ((_SETTLED[True], _InState(state)) for state in DeliveryState if state not in OPEN_STATES)
     else:
-        yield from ((_scan_in(one.state, query.code, of_endpoint), one) for one in _stored_states(query))
+        for one in _stored_states(query):
+            yield from ((scan, one) for scan in _scans_in(one.state, query.code, of_endpoint))
 
 
-def _scan_in(state: DeliveryState | None, code: str | None, of_endpoint: bool) -> IndexScan:
+def _scans_in(state: DeliveryState | None, code: str | None, of_endpoint: bool) -> tuple[IndexScan, ...]:
     if state is DeliveryState.IN_PROGRESS:
-        return _IN_PROGRESS
+        return (_IN_PROGRESS,)
     if code is not None:
-        return _FAILING[of_endpoint]
+        return (_FAILING[of_endpoint],)
     if state is DeliveryState.PENDING:
-        return _OPEN[of_endpoint]
-    return _ALL if state is None else _SETTLED[of_endpoint]
+        return tuple(one[of_endpoint] for one in _OPEN)
+    return (_ALL if state is None else _SETTLED[of_endpoint],)
 
 
 def _stored_states(query: DeliveryFilter) -> Sequence[_InState]:

@@ -92,12 +92,13 @@ from doorstep.stores.sql.queries.transaction import (
 from doorstep.stores.sql.schema import (
     CORRELATED,
     FAILED,
+    FRESH,
     IN_PROGRESS,
     INBOX,
     LEASABLE,
     LEASABLE_AT,
     LEASABLE_BY_TYPE,
-    OPEN,
+    OPEN_FAILED,
     OWNED,
     OWNED_FAILED,
     OWNED_INBOX,
@@ -176,15 +177,18 @@ _OWED = union_all(*(select(one.subquery().c.event_id) for one in OWED.values()))
 """The events of an endpoint, if it has few. One statement reads all states, because a delivery may change its state
 between two statements."""
 
-_WITH_OPEN = select(_D.event_id).where(_D.org_id == ORG, text(OPEN)).order_by(_D.uid).limit(2 * EXAMINED_MAX)
-_IN_INBOX = select(_E.id).where(_IN_ORG, text(INBOX)).order_by(_E.uid).limit(2 * EXAMINED_MAX)
-UNENDED = {"open": _WITH_OPEN, "inbox": _IN_INBOX}
-"""The statements that find events whose status may still change, by the index that they use. Both are bounded like
+_WITH_OPEN = {
+    name: select(_D.event_id).where(_D.org_id == ORG, text(condition)).order_by(_D.uid).limit(2 * EXAMINED_MAX)
+    for name, condition in (("fresh", FRESH), ("open_failed", OPEN_FAILED))
+}
+_IN_INBOX = select(_E.id.label("event_id")).where(_IN_ORG, text(INBOX)).order_by(_E.uid).limit(2 * EXAMINED_MAX)
+UNENDED = {**_WITH_OPEN, "inbox": _IN_INBOX}
+"""The statements that find events whose status may still change, by the index that they use. All are bounded like
 those of an endpoint."""
-_QUEUED = _WITH_OPEN.subquery()
-_RECEIVED = union_all(
-    select(_WITH_OPEN.subquery().c.event_id.label("event_id")), select(_IN_INBOX.subquery().c.id)
-).subquery()
+_QUEUED, _RECEIVED = (
+    union_all(*(select(UNENDED[name].subquery().c.event_id) for name in names)).subquery()
+    for names in (("fresh", "open_failed"), ("fresh", "inbox"))
+)
 _FEW: dict[str, FromClause] = {"endpoint_id": _OWED, "queued": _QUEUED, "received": _RECEIVED}
 """The paths that are taken only if they lead to few events."""
 _FEW_COUNTS = {path: select(func.count()).select_from(found) for path, found in _FEW.items()}
