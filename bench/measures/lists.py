@@ -110,8 +110,7 @@ def _paths() -> list[str]:
     }
     crossed = [f"{of}?{one}{more}" for of in filters for one in filters[of] for more in of_endpoint]
     statuses = [f"status={one}" for one in EventStatus]
-    created = [one.replace("since", "created_from").replace("until", "created_before") for one in _TIMES]
-    events = ["", *_TYPES, *created, *statuses, "status=failed&event_type=uncommon", "status=failed&event_type=never"]
+    events = ["", *_TYPES, *_TIMES, *statuses, "status=failed&event_type=uncommon", "status=failed&event_type=never"]
     actors = ["", "actor=often", "actor=seldom", "actor=nobody"]
     audit = [f"{actor}&{more}" for actor in actors for more in ("", "action=retry", "action=key.create", *_TIMES)]
     plain = {"events": events, "audit": audit}

@@ -160,7 +160,9 @@ async def test_events_of_a_time_range_are_replayed_to_an_endpoint_oldest_first(s
     times = [(await api.get(f"/v1/events/{event_id}")).json["created_at"] for event_id in sent]
     endpoint = await api.endpoint(scene.receiver.url(), concurrency_max=1)
     path = f"/v1/endpoints/{endpoint['endpoint_id']}/replay"
-    chosen = {"created_from": times[1], "created_before": times[3], "event_type": "old.*"}
+    older_names = {"created_from": times[1], "created_before": times[3], "event_type": "old.*"}
+    assert (await api.post(path, older_names | {"preview": True})).json["count"] == 2
+    chosen = {"since": times[1], "until": times[3], "event_type": "old.*"}
     preview = await api.post(path, chosen | {"preview": True})
     assert (preview.status, preview.json["count"]) == (200, 2)
     assert [share["endpoint_name"] for share in preview.json["endpoints"]] == [endpoint["name"]]
@@ -171,9 +173,15 @@ async def test_events_of_a_time_range_are_replayed_to_an_endpoint_oldest_first(s
     await _until_finished(api, answer.json["bulk_id"])
     await scene.until_received(2)
     assert [request.body for request in scene.receiver.requests] == [b"1", b"2"]
-    backwards = await api.post(path, {"created_from": times[3], "created_before": times[1]})
-    assert (backwards.status, backwards.json["errors"][0]["field"]) == (422, "created_before")
-    assert (await api.post(path, {"created_from": times[1]})).status == 422
+    for field, wrong in (
+        ("created_before", {"created_from": times[3], "created_before": times[1]}),
+        ("until", {"since": times[3], "until": times[1]}),
+        ("until", {"since": times[1]}),
+        ("since", {"until": times[1]}),
+        ("created_from", chosen | {"created_from": times[1]}),
+    ):
+        refused = await api.post(path, wrong)
+        assert (refused.status, refused.json["errors"][0]["field"]) == (422, field), wrong
 
 
 async def _dead_letters(scene: Scene, api: Api, **counts: int) -> None:

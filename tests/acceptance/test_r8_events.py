@@ -42,8 +42,9 @@ async def test_events_are_found_by_status_by_type_and_by_time(scene: Scene, api:
     assert await _ids(api, "/v1/events?status=received") == [waiting]
     assert await _ids(api, "/v1/events?event_type=good.*") == [waiting]
     assert await _ids(api, "/v1/events?event_type=good.order&status=failed") == []
-    assert await _ids(api, f"/v1/events?created_before={middle}") == []
-    assert await _ids(api, f"/v1/events?created_from={middle}") == [waiting, failed]
+    for end, begin in (("until", "since"), ("created_before", "created_from")):
+        assert await _ids(api, f"/v1/events?{end}={middle}") == []
+        assert await _ids(api, f"/v1/events?{begin}={middle}") == [waiting, failed]
 
 
 @lasting
@@ -56,6 +57,8 @@ async def test_events_are_found_by_status_by_type_and_by_time(scene: Scene, api:
         ("limit=many", "limit"),
         ("cursor=rubbish", "cursor"),
         ("created_from=yesterday", "created_from"),
+        ("since=yesterday", "since"),
+        ("since=2026-01-01T00:00:00Z&created_from=2026-01-01T00:00:00Z", "created_from"),
         ("created_from=2026-01-01T00:00:00", "created_from"),
         ("colour=red", "colour"),
         ("limit=5&limit=6", "limit"),

@@ -158,8 +158,9 @@ async def test_dead_letters_are_filtered_by_type_and_time_of_death(scene: Scene,
     await api.until_status(second, "failed")
     died = (await api.delivery_of(second))["settled_at"]
     assert await _dead(api, "?event_type=one.*") == [first]
-    assert await _dead(api, f"?died_from={died}") == [second]
-    assert await _dead(api, f"?died_before={died}") == [first]
+    for begin, end in (("since", "until"), ("died_from", "died_before")):
+        assert await _dead(api, f"?{begin}={died}") == [second]
+        assert await _dead(api, f"?{end}={died}") == [first]
 
 
 @lasting

@@ -31,6 +31,7 @@ ARGUMENTS: dict[str, Any] = {
     "canary": True,
     **dict.fromkeys(("limit", "drain_per_second", "rate_per_second", "older_than_seconds", "overlap_seconds"), 1),
     **dict.fromkeys(("created_from", "created_before", "died_from", "died_before", "deliver_at", "expires_at"), NOW),
+    **dict.fromkeys(("since", "until"), NOW),
     "skip_older_than": NOW,
 }
 READ_BY_OTHER_MEANS = {"/metrics"}

@@ -40,6 +40,8 @@ BEYOND_A_SCHEMA = (
     r"^timeout_seconds: must be from 0.1 to 59, got ",  # the upper bound is a setting
     r"^threshold: (must be from|is only for) ",  # the bounds differ per rule, and some have none
     r"^(window_seconds|minimum): is only for failure_rate$",
+    r"^\S+: is an older name of (since|until); give only",
+    r"^(since|until): must be given$",  # under this name or an older one
     r"^\S+: must be between the years 1970 and 9000, got ",
     r"^\S+: must be (later than|in the future)",
     r"^\S+: must not contain NUL or lone surrogates",

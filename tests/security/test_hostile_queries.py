@@ -61,6 +61,7 @@ TIMES = [
 BY_TIME = [
     ("/v1/events", "created_from"), ("/v1/events", "created_before"), ("/v1/dead-letters", "died_from"),
     ("/v1/dead-letters", "died_before"),
+    *((path, name) for path in ("/v1/events", "/v1/dead-letters") for name in ("since", "until")),
 ]  # fmt: skip
 
 

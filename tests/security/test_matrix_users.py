@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -115,6 +116,27 @@ def test_users_do_not_share_idempotency_keys(served: Program, key_of: Any) -> No
     viewer = key_of(Role.VIEWER, "ben")
     (found,) = served.get("/v1/events?idempotency_key=order-1", key=viewer).json["events"]
     assert found["event_id"] == second["event_id"]
+
+
+def test_an_operator_finds_the_event_of_a_user_by_the_key_of_the_user(served: Program, key_of: Any) -> None:
+    key = f"order-{uuid4()}"
+    sent = {
+        user: send(served, key_of(Role.PUBLISHER, user), idempotency_key=key)["event_id"] for user in ("ada", "ben")
+    }
+    plain = send(served, key_of(Role.PUBLISHER, None), idempotency_key=key)["event_id"]
+    operator = key_of(Role.OPERATOR, None)
+
+    def found(query: str, key: str = operator) -> list[str]:
+        return [one["event_id"] for one in served.get(f"/v1/events?{query}", key=key).json["events"]]
+
+    assert found(f"idempotency_key={key}") == [plain], "a key without a user"
+    for user, event_id in sent.items():
+        assert found(f"idempotency_key={key}&user_id={user}") == [event_id]
+        assert event_id in found(f"user_id={user}&limit=1000") and plain not in found(f"user_id={user}&limit=1000")
+    ada = key_of(Role.VIEWER, "ada")
+    assert found(f"idempotency_key={key}&user_id=ada", ada) == [sent["ada"]]
+    refused = served.get(f"/v1/events?idempotency_key={key}&user_id=ben", key=ada)
+    assert (refused.status, refused.json["errors"][0]["field"]) == (422, "user_id")
 
 
 def test_a_user_gets_no_role_that_acts_for_others_and_no_console(served: Program, key_of: Any) -> None:

@@ -3023,11 +3023,13 @@ export interface components {
             died_from?: string | null;
             endpoint_id?: string | null;
             event_type?: string | null;
+            since?: string | null;
             /**
              * @default dead
              * @enum {string}
              */
             status?: "archived" | "dead";
+            until?: string | null;
         };
         /**
          * LogDestination
@@ -3407,17 +3409,17 @@ export interface components {
          * @description The past events to send again.
          */
         ReplayIn: {
-            /** Format: date-time */
-            created_before: string;
-            /** Format: date-time */
-            created_from: string;
+            created_before?: string | null;
+            created_from?: string | null;
             event_type?: string | null;
             /** @default false */
             preview?: boolean;
             rate_per_second?: number | null;
             /** @default  */
             reason?: string;
+            since?: string | null;
             status?: ("delivered" | "failed" | "queued" | "received") | null;
+            until?: string | null;
         };
         /**
          * Report
@@ -4425,6 +4427,8 @@ export interface operations {
                 event_type?: string;
                 endpoint_id?: string;
                 cause?: string;
+                since?: string;
+                until?: string;
                 died_from?: string;
                 died_before?: string;
                 limit?: number;
@@ -4553,6 +4557,8 @@ export interface operations {
                 event_type?: string;
                 endpoint_id?: string;
                 cause?: string;
+                since?: string;
+                until?: string;
                 died_from?: string;
                 died_before?: string;
                 limit?: number;
@@ -5048,12 +5054,15 @@ export interface operations {
                 cursor?: string;
                 status?: "delivered" | "failed" | "queued" | "received";
                 event_type?: string;
+                since?: string;
+                until?: string;
                 created_from?: string;
                 created_before?: string;
                 endpoint?: string;
                 correlation_id?: string;
                 ordering_key?: string;
                 idempotency_key?: string;
+                user_id?: string;
                 /** @description Values in the payload, by path: `payload[order.id]=42`. A number in a path selects an item of a list. Values are compared as text. Fields that the organization has declared (`PUT /v1/search-fields`) have an index. For others, the newest events are searched for a limited time; `pagination.searched_until` says how far, and `cursor` continues. */
                 payload?: {
                     [key: string]: string;

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
-from doorstep.api.codec import all_of, answer, instant, position
+from doorstep.api.codec import all_of, answer, name_of, position, span_of
 from doorstep.api.deliveries import hexadecimal, letters_from, queue_from, queued_shown
 from doorstep.api.routing import ApiRequest, Routes
 from doorstep.clock import Clock
@@ -148,9 +148,11 @@ def letter_selection(body: schemas.BulkLettersIn) -> Selection:
 
 
 def replay_selection(body: schemas.ReplayIn) -> Selection:
-    since, until = instant(body.created_from, "created_from"), instant(body.created_before, "created_before")
+    since, until = span_of(body)
+    if since is None or until is None:
+        raise InvalidInput("since" if since is None else "until", "must be given")
     if until <= since:
-        raise InvalidInput("created_before", "must be later than created_from")
+        raise InvalidInput(name_of(body, "until"), f"must be later than {name_of(body, 'since')}")
     status = None if body.status is None else EventStatus(body.status)
     return Selection(
         events=EventFilter(status=status, event_type=body.event_type, created_from=since, created_before=until)

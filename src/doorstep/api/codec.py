@@ -22,7 +22,7 @@ from doorstep.clock import Instant, from_datetime, from_iso
 from doorstep.errors import InvalidInput
 from doorstep.model.listing import Count, Page
 from doorstep.operations.shapes import WholeSecond
-from doorstep.schemas.shape import CountedPagination, FieldProblem, Pagination
+from doorstep.schemas.shape import OLDER_NAMES, CountedPagination, FieldProblem, Pagination
 from doorstep.schemas.wording import TIME, UNKNOWN, from_msgspec
 
 T = TypeVar("T")
@@ -170,6 +170,23 @@ _LATEST: Instant = from_iso("9000-01-01T00:00:00Z")
 def instant_from(value: datetime | None, field: str) -> Instant | None:
     """A time from a request. It must have a time zone, and a year that every database and client can store."""
     return None if value is None else instant(value, field)
+
+
+def span_of(request: msgspec.Struct, where: str = "") -> tuple[Instant | None, Instant | None]:
+    """The fields `since` and `until` of a request, which may be given under older names."""
+    since, until = (name_of(request, name, where) for name in ("since", "until"))
+    return instant_from(getattr(request, since), f"{where}{since}"), instant_from(
+        getattr(request, until), f"{where}{until}"
+    )
+
+
+def name_of(request: msgspec.Struct, field: str, where: str = "") -> str:
+    """The name under which a field is given: its own or an older one."""
+    names = (field, *OLDER_NAMES[field])
+    given = [name for name in names if getattr(request, name, None) is not None]
+    if len(given) > 1:
+        raise InvalidInput(f"{where}{given[1]}", f"is an older name of {field}; give only {field}")
+    return given[0] if given else field
 
 
 def instant(value: datetime, field: str) -> Instant:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from doorstep.api.codec import all_of, counted, instant_from, position, whole
+from doorstep.api.codec import all_of, counted, instant_from, position, span_of, whole
 from doorstep.api.examples import FIELDS
 from doorstep.api.routing import ApiRequest, Routes
 from doorstep.clock import Clock, seconds
@@ -196,13 +196,14 @@ def queue_from(query: schemas.QueueFilter, clock: Clock) -> RetryQueueFilter:
 
 
 def letters_from(query: schemas.LettersFilter, where: str = "") -> DeadLetterFilter:
+    since, until = span_of(query, where)
     return DeadLetterFilter(
         archived=query.status == "archived",
         event_type=query.event_type,
         endpoint_id=query.endpoint_id,
         cause=None if query.cause is None else int(query.cause, 16),
-        died_from=instant_from(query.died_from, f"{where}died_from"),
-        died_before=instant_from(query.died_before, f"{where}died_before"),
+        died_from=since,
+        died_before=until,
     )
 
 

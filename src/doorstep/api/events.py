@@ -7,9 +7,10 @@ from uuid import UUID
 from starlette.responses import Response
 
 from doorstep.api.access import Access
-from doorstep.api.codec import all_of, answer, instant_from, position, query_of, whole
+from doorstep.api.codec import all_of, answer, position, query_of, span_of, whole
 from doorstep.api.routing import ApiRequest, Routes, id_of
 from doorstep.engine.accept import stored_key
+from doorstep.errors import InvalidInput
 from doorstep.model import batch as batches
 from doorstep.model.action import ActionKind
 from doorstep.model.event import EventStatus as Status
@@ -101,23 +102,38 @@ async def list_events(request: ApiRequest) -> Response:
     """Events, newest first, without their payloads. They can be searched by their keys, their endpoint, and values in
     their payload and metadata."""
     query = query_of(request.http, schemas.EventsQuery)
+    since, until = span_of(query)
+    user_id = _user_of(request, query.user_id)
     search = request.components.search
     filter = EventFilter(
         status=None if query.status is None else Status(query.status),
         event_type=query.event_type,
-        created_from=instant_from(query.created_from, "created_from"),
-        created_before=instant_from(query.created_before, "created_before"),
+        created_from=since,
+        created_before=until,
         endpoint_id=None if query.endpoint is None else await search.endpoint_id(request.org_id, query.endpoint),
         correlation_id=query.correlation_id,
         ordering_key=query.ordering_key,
-        idempotency_key=stored_key(query.idempotency_key, request.user_id),
-        user_id=request.user_id,
+        idempotency_key=stored_key(query.idempotency_key, user_id),
+        user_id=user_id,
     )
     fields = fields_named(query.payload or {}, query.metadata or {})
     found = await search.events(request.org_id, filter, fields, query.cursor, query.limit)
-    until, page = found.searched_until, found.page
-    place = (query.limit, page.next, page.next is not None, found.examined, None if until is None else time(until))
+    searched, page = found.searched_until, found.page
+    place = (
+        query.limit,
+        page.next,
+        page.next is not None,
+        found.examined,
+        None if searched is None else time(searched),
+    )
     return answer(schemas.EventPage(all_of(item_shown, page.items), pagination=schemas.SearchPagination(*place)))
+
+
+def _user_of(request: ApiRequest, user_id: str | None) -> str | None:
+    """The user whose events are listed: that of the key, or the given one."""
+    if request.user_id is not None and user_id not in (None, request.user_id):
+        raise InvalidInput("user_id", "must be the user of the key, or be left out")
+    return request.user_id or user_id
 
 
 # -- batches -----------------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ REQUESTS: Json = {
     "SilenceIn": {"until_at": "2026-01-31T14:00:00Z", "reason": "planned work at the shop"},
     "ChannelIn": {"name": "operators", "kind": "email", "target": "ops@shop.example"},
     "SearchFieldsIn": {"fields": ["payload.order.id", "metadata.customer"]},
-    "ReplayIn": {"created_from": "2026-01-31T12:00:00Z", "created_before": "2026-01-31T13:00:00Z"},
+    "ReplayIn": {"since": "2026-01-31T12:00:00Z", "until": "2026-01-31T13:00:00Z"},
 }
 """Example bodies for routes where the required fields alone would make a poor example."""
 

@@ -432,8 +432,8 @@ def replay(
     """
     client, endpoint_id = session.client.endpoints, session.endpoint(endpoint).endpoint_id
     range: dict[str, Any] = {
-        "created_from": since,
-        "created_before": until or datetime.now(UTC),
+        "since": since,
+        "until": until or datetime.now(UTC),
         "event_type": event_type,
         "status": status,
     }

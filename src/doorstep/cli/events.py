@@ -159,6 +159,10 @@ def list_events(
     idempotency_key: Annotated[
         str | None, option("--idempotency-key", "KEY", "The event that was sent with this key in the last 24 hours.")
     ] = None,
+    user: Annotated[
+        str | None,
+        option("--user", "USER_ID", "Only events of this user; also needed to find a user's idempotency key."),
+    ] = None,
     payload: Annotated[
         list[str] | None,
         option("--payload", "PATH=VALUE", "Only events with this value in the payload; repeatable.", FieldValue),
@@ -176,12 +180,13 @@ def list_events(
     filters = {
         "status": status,
         "event_type": event_type,
-        "created_from": since,
-        "created_before": until,
+        "since": since,
+        "until": until,
         "endpoint": endpoint,
         "correlation_id": correlation_id,
         "ordering_key": ordering_key,
         "idempotency_key": idempotency_key,
+        "user_id": user,
         "payload": fields_from(payload),
         "metadata": fields_from(metadata),
     }

@@ -229,8 +229,8 @@ class DeadLetterFilters(NamedTuple):
     event_type: EventType = None
     endpoint_id: OfEndpoint = None
     cause: Annotated[str | None, option("--cause", "CAUSE", "Only this cause; `groups` lists the causes.")] = None
-    died_from: Since = None
-    died_before: Until = None
+    since: Since = None
+    until: Until = None
 
 
 @remote(dead_letters, "list")

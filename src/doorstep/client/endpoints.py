@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Required, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from doorstep.client.call import Call, Page, Paging, delete, get, json_of, one, paged, patch, post, put
 from doorstep.client.queues import BulkOptions
@@ -15,8 +15,13 @@ from doorstep.schemas.shape import Id
 class ReplayRange(TypedDict, total=False):
     """The keyword arguments that select past events."""
 
-    created_from: Required[datetime]
-    created_before: Required[datetime]
+    since: datetime
+    """Required, as is `until`."""
+    until: datetime
+    created_from: datetime
+    """An older name of `since`."""
+    created_before: datetime
+    """An older name of `until`."""
     event_type: str | None
     status: str | None
 

@@ -188,13 +188,18 @@ class EventQuery(Paging, total=False):
 
     status: events.Status | None
     event_type: str | None
+    since: datetime | None
+    until: datetime | None
     created_from: datetime | None
+    """An older name of `since`."""
     created_before: datetime | None
+    """An older name of `until`."""
     endpoint: Id | None
     """An endpoint's id or name."""
     correlation_id: str | None
     ordering_key: str | None
     idempotency_key: str | None
+    user_id: str | None
     payload: Mapping[str, Scalar] | None
     """Values in the payload, by path: `{"order.id": 42}`."""
     metadata: Mapping[str, Scalar] | None

@@ -58,8 +58,12 @@ class DeadLetterQuery(Paging, total=False):
     event_type: str | None
     endpoint_id: Id | None
     cause: str | None
+    since: datetime | None
+    until: datetime | None
     died_from: datetime | None
+    """An older name of `since`."""
     died_before: datetime | None
+    """An older name of `until`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from doorstep.schemas.deliveries import LettersFilter, QueueFilter
 from doorstep.schemas.events import Status
-from doorstep.schemas.shape import Answer, EventTypePattern, Listing, Reason, Request, Time, choice, stated
+from doorstep.schemas.shape import Answer, EventTypePattern, Listing, OlderName, Reason, Request, Time, choice, stated
 
 Rate: TypeAlias = Annotated[float, stated(minimum=0.01, maximum=100_000)]
 
@@ -51,8 +51,14 @@ class BulkRetryIn(BulkLettersIn, frozen=True):
 class ReplayIn(Request, frozen=True):
     """The past events to send again."""
 
-    created_from: Time
-    created_before: Time
+    since: Time | None = None
+    """Events created at this time or later are sent again. Required, as is `until`."""
+    until: Time | None = None
+    """Only events created before this time."""
+    created_from: OlderName | None = None
+    """An older name of `since`."""
+    created_before: OlderName | None = None
+    """An older name of `until`."""
     event_type: EventTypePattern | None = None
     status: Status | None = None
     rate_per_second: Rate | None = None

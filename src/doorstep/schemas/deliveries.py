@@ -16,6 +16,7 @@ from doorstep.schemas.shape import (
     Limit,
     Listing,
     ListQuery,
+    OlderName,
     Reason,
     Request,
     Time,
@@ -85,8 +86,14 @@ class LettersFilter(Request, frozen=True, kw_only=True):
     event_type: EventTypePattern | None = None
     endpoint_id: UUID | None = None
     cause: Cause | None = None
-    died_from: Time | None = None
-    died_before: Time | None = None
+    since: Time | None = None
+    """Only deliveries that became dead letters at this time or later."""
+    until: Time | None = None
+    """Only deliveries that became dead letters before this time."""
+    died_from: OlderName | None = None
+    """An older name of `since`."""
+    died_before: OlderName | None = None
+    """An older name of `until`."""
 
 
 class QueueQuery(QueueFilter, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from doorstep.schemas.accounts import UserId
 from doorstep.schemas.deliveries import Delivery, DeliveryStateName, Held
 from doorstep.schemas.search import FIELD_PATH_RULES, FieldValue
 from doorstep.schemas.shape import (
@@ -16,6 +17,7 @@ from doorstep.schemas.shape import (
     EventTypePattern,
     Listing,
     ListQuery,
+    OlderName,
     Pagination,
     Request,
     Time,
@@ -102,14 +104,23 @@ class EventsQuery(ListQuery, frozen=True, kw_only=True):
 
     status: Status | None = None
     event_type: EventTypePattern | None = None
-    created_from: Time | None = None
-    created_before: Time | None = None
+    since: Time | None = None
+    """Only events created at this time or later."""
+    until: Time | None = None
+    """Only events created before this time."""
+    created_from: OlderName | None = None
+    """An older name of `since`."""
+    created_before: OlderName | None = None
+    """An older name of `until`."""
     endpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     """The id or the name of an endpoint to which the event is delivered."""
     correlation_id: Annotated[str, msgspec.Meta(min_length=1, max_length=128)] | None = None
     ordering_key: KeyText | None = None
     idempotency_key: KeyText | None = None
-    """The event that was sent with this key within the last 24 hours."""
+    """The event that was sent with this key within the last 24 hours. Each user has their own keys: for the event of a
+    user, give `user_id` too."""
+    user_id: UserId | None = None
+    """Only events of this user. A key with a user finds no others anyway."""
     payload: Annotated[dict[str, FieldValue], _fields_of("payload", "order.id")] | None = None
     metadata: Annotated[dict[str, FieldValue], _fields_of("metadata", "customer")] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50

@@ -13,6 +13,9 @@ T = TypeVar("T")
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 """In JSON, text in ISO 8601 format; responses always use UTC with microseconds and a Z. In Python, an aware
 datetime."""
+OlderName: TypeAlias = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time", "deprecated": True})]
+"""A time under the name that a field had before all lists had `since` and `until`."""
+OLDER_NAMES = {"since": ("created_from", "died_from"), "until": ("created_before", "died_before")}
 Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=500)]
 """The reason for an action, in the words of its actor; kept in the audit log."""
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=200)]
