@@ -274,7 +274,11 @@ NEVER = 2**62
 
 
 def deliveries_view(sql: Sql) -> list[str]:
-    """The view `webhook_deliveries`: one row for each delivery, successes included."""
+    """The view `webhook_deliveries`: one row for each delivery, successes included. Long payloads are in a table of their
+    own on SQLite only; on PostgreSQL, people could not read this table."""
+    payload, long = "d.payload, e.payload", ""
+    if sql.database == "sqlite":
+        payload, long = f"{payload}, l.payload", " LEFT JOIN doorstep_payloads l ON l.event_id = d.event_id"
     cases = " ".join(f"WHEN '{state}' THEN '{status}'" for state, status in STATUS_OF.items())
     retry_at = "CASE WHEN c.state <> 'closed' AND c.until > d.due_at AND NOT d.forced THEN c.until ELSE d.due_at END"
     waiting = f"d.state = 'pending' AND d.attempt > 0 AND d.due_at < {NEVER} AND p.state = 'active'"
@@ -284,7 +288,7 @@ def deliveries_view(sql: Sql) -> list[str]:
         "webhook_id": sql.uuid("p.uid"),
         "event_id": f"CASE WHEN e.deleted_at IS NULL THEN {sql.uuid('e.uid')} END",
         "event_type": "e.event_type",
-        "payload": sql.json("coalesce(d.payload, e.payload, l.payload)"),
+        "payload": sql.json(f"coalesce({payload})"),
         "status": f"CASE d.state {cases} END",
         "attempts": "d.attempt",
         "last_attempt_at": sql.time("d.last_attempt_at"),
@@ -294,8 +298,7 @@ def deliveries_view(sql: Sql) -> list[str]:
         "created_at": sql.time("d.created_at"),
     }
     rows = (
-        "doorstep_deliveries d LEFT JOIN doorstep_events e ON e.id = d.event_id"
-        " LEFT JOIN doorstep_payloads l ON l.event_id = d.event_id"
+        f"doorstep_deliveries d LEFT JOIN doorstep_events e ON e.id = d.event_id{long}"
         " JOIN doorstep_endpoints p ON p.id = d.endpoint_id LEFT JOIN doorstep_circuits c ON c.endpoint_id = p.id"
         " WHERE d.deleted_at IS NULL"
     )

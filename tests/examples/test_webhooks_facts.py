@@ -6,18 +6,23 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 import examples.webhooks.program as profile
+from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.receiver import Webhook
 from doorstep.testing import status
 from examples.theatre import Create, Theatre
 from tests.examples.served import Served, fact, profile_served
+from tests.support.commands import doorstep
+from tests.support.postgres_server import PostgresServer
 from tests.support.program import wait_for
 from tests.support.receiver import Receiver, receiving
 from tests.support.stores import EITHER_STORE
@@ -370,6 +375,79 @@ def test_people_see_deliveries_with_sql(webhooks: Served, receiver: Receiver) ->
         assert _instant(row[name]) == datetime.fromisoformat(one[name])
     later = "SELECT count(*) AS n FROM webhook_deliveries WHERE created_at > '2026-01-01'"
     assert webhooks.rows(later)[0]["n"] >= 1
+
+
+@fact("SQL: people with logins of their own read the views, each of one organization")
+def test_people_with_logins_read_the_views_of_their_organization(
+    webhooks: Served, receiver: Receiver, request: pytest.FixtureRequest
+) -> None:
+    if webhooks.database_url.startswith("sqlite"):
+        return  # it has no logins
+    to = webhook(webhooks, receiver)
+    send(webhooks, to, "of the first organization")
+    ended(webhooks, to, "success")
+    other = webhooks.program.post("/v1/orgs", {"name": "another"}).json
+    body = {"url": receiver.url, "event_types": ["of.another"]}
+    theirs = webhooks.program.post("/webhooks", body, key=other["admin_key"]["key"]).json["webhook_id"]
+    group, mark = f"people_{uuid4().hex}", uuid4().hex
+    people = {"ada": (DEFAULT_ORG, "viewer"), "ben": (other["org_id"], "viewer"), "cara": (DEFAULT_ORG, "consumer")}
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    database = webhooks.database_url.rpartition("/")[2]
+    logins = {person: f"{person}_{mark}" for person in people}
+    server.sql(f"CREATE ROLE {group} NOLOGIN")
+    try:
+        for login in logins.values():
+            server.sql(f"CREATE ROLE {login} LOGIN IN ROLE {group}")
+        granted = doorstep("migrate", "--grant-users", group, "--database", webhooks.database_url)
+        assert granted.code == 0, granted.err
+        with psycopg.connect(webhooks.database_url, autocommit=True) as owner:
+            owner.execute(f"GRANT SELECT ON webhook_deliveries, webhooks TO {group}")  # type: ignore[arg-type]
+            for person, (org_id, role) in people.items():
+                entry = "INSERT INTO doorstep_logins (login, identity, org_id, role) VALUES (%s, 'login', %s, %s)"
+                owner.execute(entry, [logins[person], org_id, role])
+        seen = {person: _seen(webhooks, login) for person, login in logins.items()}
+    finally:
+        server.sql(f"DROP OWNED BY {group}", database=database)
+        for role in (*logins.values(), group):
+            server.sql(f"DROP ROLE IF EXISTS {role}")
+    mine = to["webhook_id"]
+    assert mine in seen["ada"].webhooks and mine in seen["ada"].deliveries and theirs not in seen["ada"].webhooks
+    assert (seen["ben"].webhooks, seen["ben"].deliveries) == ({theirs}, set())
+    assert (seen["cara"].webhooks, seen["cara"].deliveries) == (set(), set()), "consumers read the inbox only"
+    assert "of the first organization" in seen["ada"].told
+    assert seen["ben"].told == seen["cara"].told == "", "a function in the query is shown no row of others"
+
+
+class _Seen(NamedTuple):
+    """What somebody reads in the two views, and the payloads that a function in the query was shown."""
+
+    webhooks: set[str]
+    deliveries: set[str]
+    told: str
+
+
+_LEAK = """CREATE FUNCTION pg_temp.leak(payload json) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS
+$$ BEGIN RAISE NOTICE '%', payload; RETURN true; END $$"""
+
+
+def _seen(webhooks: Served, login: str) -> _Seen:
+    url = re.sub(r"//[^@]*@", f"//{login}@", webhooks.database_url)
+    told: list[str] = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
+        for attack in ("SET doorstep.org = '*'", "SET row_security = off", _LEAK):
+            with suppress(psycopg.Error):
+                connection.execute(attack)
+        with suppress(psycopg.Error):
+            connection.execute("SELECT count(*) FROM webhook_deliveries WHERE pg_temp.leak(payload)").fetchall()
+        with suppress(psycopg.Error):
+            connection.execute("SET row_security = on")
+        read = [
+            {str(row[0]) for row in connection.execute(f"SELECT webhook_id FROM {view}")}  # type: ignore[arg-type]
+            for view in ("webhooks", "webhook_deliveries")
+        ]
+        connection.execute("SELECT count(*) FROM webhook_deliveries WHERE pg_temp.leak(payload)").fetchall()
+    return _Seen(*read, "".join(told))
 
 
 def _instant(value: Any) -> datetime:
