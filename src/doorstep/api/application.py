@@ -105,7 +105,7 @@ class Limits(NamedTuple):
 
 def _application(doorstep: Doorstep, links: SignInLinks, limits: Limits, timings: Timings, *, own: bool) -> Application:
     """With `own`, only Doorstep's own API, for the clients that the program's routes use in this process. Its requests
-    are neither limited nor counted, because the requests to these routes are."""
+    are neither limited nor counted, because those that caused them already were."""
     application = Application(
         title="Doorstep",
         version=__version__,

@@ -45,7 +45,7 @@ class Circuits:
         return endpoint.circuit if self._tuning.circuits else replace(endpoint.circuit, enabled=False)
 
     def in_force(self, lane: Lane, endpoint: Endpoint) -> Lane:
-        """The lane without a circuit that was open when circuits were switched off. The next result closes it."""
+        """The lane, without its circuit if circuits have been switched off since it opened. The next result closes it."""
         return replace(lane, circuit=None) if lane.is_barred and not self.rules_of(endpoint).enabled else lane
 
     def observe(self, lanes: Iterable[Lane]) -> None:

@@ -1,5 +1,5 @@
-"""Pages and totals as people and programs get them: full although the store examines little per call, and consistent
-with each other."""
+"""Fills pages by calling the store several times, because each call examines only a limited number of entries. Also
+keeps totals consistent with the pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decides when an alert opens, when it is announced, and when it ends. Thresholds are exact: an alert fires above its
 threshold, not at it.
 
-An alert is open or ended. Its field `told` is true if the last notification to the channels was that the alert is open.
+An alert is open or ended. Its field `told` is true if the channels know it as open.
 If `told` does not match the state of the alert, a message is sent, unless a silence is active or the alert was
 announced within its cooldown.
 """
