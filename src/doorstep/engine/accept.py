@@ -269,7 +269,7 @@ def stored_key(key: str | None, user_id: str | None) -> str | None:
 
 
 def check_user(field: str, user_id: str | None) -> None:
-    """Raise InvalidInput unless this can name the user of a key and of events."""
+    """Raise InvalidInput if this is not a valid user id. Keys and events may have a user."""
     if user_id is not None and not (
         isinstance(user_id, str) and 0 < len(user_id) <= USER_CHARACTERS_MAX and user_id.isprintable()
     ):
