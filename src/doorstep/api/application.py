@@ -110,7 +110,7 @@ def _application(doorstep: Doorstep, links: SignInLinks, limits: Limits, timings
     application = Application(
         title="Doorstep",
         version=__version__,
-        openapi_url="/openapi.json",
+        openapi_url=None,  # served by docs_page.py, which encodes the document only once
         docs_url=None,  # disabled, because FastAPI's pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
