@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from doorstep.errors import Overloaded
 
@@ -53,7 +53,13 @@ class Coalescer(Generic[T, R]):
         *,
         batch_max: Weight,
         queue_max: Weight,
+        check: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        """`check` raises an error if nothing can be written now. It is called while a batch takes long. If it fails,
+        nobody waits for that batch any more, and until the batch ends, other callers are refused with the same error."""
+        self._check = check
+        self._writing: _Batch[T, R] | None = None
+        self._stuck: Exception | None = None
         self._write = write
         self._weigh = weigh
         self._batch_max = batch_max
@@ -66,6 +72,8 @@ class Coalescer(Generic[T, R]):
     async def submit(self, item: T) -> R:
         """Wait until the batch with this item has been written, and return the item's result."""
         weight = self._weigh(item)
+        if self._stuck is not None:
+            raise _again(self._stuck)
         if self._queue and not self.waiting.plus(weight).within(self._queue_max):
             raise Overloaded(
                 f"{self.waiting.events} events of {self.waiting.size} bytes are waiting to be stored, "
@@ -85,8 +93,8 @@ class Coalescer(Generic[T, R]):
         finally:
             self._task = None
 
-    def _next_batch(self) -> list[tuple[T, asyncio.Future[R]]]:
-        batch: list[tuple[T, asyncio.Future[R]]] = []
+    def _next_batch(self) -> _Batch[T, R]:
+        batch: _Batch[T, R] = []
         total = _NOTHING
         while self._queue and (not batch or total.plus(self._queue[0][1]).within(self._batch_max)):
             item, weight, future = self._queue.popleft()
@@ -95,12 +103,18 @@ class Coalescer(Generic[T, R]):
         self.waiting = self.waiting.minus(total)
         return batch
 
-    async def _write_batch(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
+    async def _write_batch(self, batch: _Batch[T, R]) -> None:
         results: Sequence[R | Exception]
+        self._writing = batch
+        timer = self._check and asyncio.get_running_loop().call_later(_LONG_SECONDS, self._suspect, batch, self._check)
         try:
             results = await self._write([item for item, _ in batch])
         except Exception as error:  # noqa: BLE001  raised for every caller of the batch
             results = [error] * len(batch)
+        finally:
+            self._writing = self._stuck = None
+            if timer is not None:
+                timer.cancel()
         for (_, future), result in zip(batch, results, strict=True):
             if future.done():
                 continue  # the caller was cancelled; the write is not undone
@@ -108,6 +122,41 @@ class Coalescer(Generic[T, R]):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+    def _suspect(self, batch: _Batch[T, R], check: Callable[[], Awaitable[object]]) -> None:
+        self._suspicion = asyncio.create_task(self._judge(batch, check))
+
+    async def _judge(self, batch: _Batch[T, R], check: Callable[[], Awaitable[object]]) -> None:
+        """Check again and again, as long as this batch is being written."""
+        while self._writing is batch:
+            error: Exception | None = None
+            try:
+                await check()
+            except Exception as failed:  # noqa: BLE001  raised for the callers
+                error = failed
+            if self._writing is batch:
+                self._stuck = error
+                if error is not None:
+                    self._let_go(batch, error)
+            await asyncio.sleep(_LONG_SECONDS)
+
+    def _let_go(self, batch: _Batch[T, R], error: Exception) -> None:
+        """Answer everybody who waits. The batch is not undone; the items in the queue are not written."""
+        for future in (*(future for _, future in batch), *(future for *_, future in self._queue)):
+            if not future.done():
+                future.set_exception(_again(error))
+        self._queue.clear()
+        self.waiting = _NOTHING
+
+
+_Batch: TypeAlias = list[tuple[T, "asyncio.Future[R]"]]
+_LONG_SECONDS = 1.0
+"""How long a batch may take before it is checked whether anything can be written at all."""
+
+
+def _again(error: Exception) -> Exception:
+    """A new error like this one: each caller adds its own traceback to the one that it raises."""
+    return type(error)(*error.args)
 
 
 class Shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +12,7 @@ from random import random as uniform
 from typing import Self
 from uuid import UUID
 
-from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.bootstrap import DEFAULT_ORG, data_path
 from doorstep.clock import Clock
 from doorstep.config import Settings
 from doorstep.encryption import Sealer
@@ -59,6 +60,8 @@ from doorstep.transports.mail import MailServer
 from doorstep.transports.transport import Transport
 
 _STORE_SECONDS_MAX = 2.0
+_FREE_BYTES_MIN = 2**20
+"""With less free space on the disk of an embedded database, the process is not ready: the next event may be refused."""
 _ANNOUNCE_SECONDS = 0.01
 """The minimum time between two notifications to other processes about new outbox messages."""
 _WATCH_SECONDS = 1.0
@@ -144,6 +147,7 @@ class Components:
         self.worker_name = worker_name()
         """The name under which this process holds leases and locks."""
         self._registry = registry
+        self._folder = data_path(settings)
         self.worker: Worker | None = None
         """None while this process does not deliver."""
         self._exporters: list[MetricsExporter] = []
@@ -159,7 +163,7 @@ class Components:
             registry.endpoint_defaults,
         )
 
-        self.accepter = Accepter(store, directory, clock, tuning, telemetry, wake=due)
+        self.accepter = Accepter(store, directory, clock, tuning, telemetry, wake=due, check_store=self.check_store)
         selector = Selector(store, clock, tuning)
         self.deliveries = DeliveryActions(store, clock, tuning, telemetry, due)
         self.endpoints = EndpointService(store, directory, clock, rules, telemetry, due)
@@ -266,6 +270,12 @@ class Components:
             await asyncio.wait_for(self.store.time(), _STORE_SECONDS_MAX)
         except TimeoutError:
             raise StoreUnavailable("the store does not answer") from None
+
+    async def check_ready(self) -> None:
+        """Raise StoreUnavailable if the store does not respond in time or has no room for more events."""
+        await self.check_store()
+        if self._folder is not None and shutil.disk_usage(self._folder).free < _FREE_BYTES_MIN:
+            raise StoreUnavailable(f"the disk of {self._folder} is full")
 
     def load(self) -> Load:
         """How busy this process is."""

@@ -8,6 +8,7 @@ This module works with any web framework and does not load the engine. See docs/
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
 import time
@@ -22,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, overload
 import msgspec
 
 from doorstep.errors import DoorstepError, InvalidInput
-from doorstep.transports.signature import TOLERANCE_SECONDS, verifier_for
+from doorstep.transports.signature import TOLERANCE_SECONDS, verifier_for, version_of
 
 __all__ = [
     "HeaderMissing",
@@ -38,6 +39,7 @@ __all__ = [
     "TooNew",
     "TooOld",
     "Unverified",
+    "VersionUnknown",
     "Webhook",
 ]
 
@@ -47,6 +49,7 @@ Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 
 _ID, _TIMESTAMP, _SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 _TIMESTAMP_DIGITS_MAX = 15
+_SIGNATURE_FORM = re.compile(r"[0-9A-Za-z]+,[0-9A-Za-z+/]+={0,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class Webhook:
                 "secrets", "must contain at least one secret, got none; nothing can be verified without one"
             )
         self._checks = tuple(verifier_for(secret) for secret in secrets)
+        self._versions = frozenset(map(version_of, secrets))
         self._tolerance_seconds = tolerance_seconds
 
     def verify(self, headers: Headers, body: bytes, *, now: float | None = None) -> Received:
@@ -106,10 +110,18 @@ class Webhook:
     def _check_signature(self, found: Mapping[str, str], body: bytes) -> None:
         """Compare every signature with every secret in constant time, even after a match."""
         content = b"%b.%b.%b" % (found[_ID].encode(), found[_TIMESTAMP].encode(), body)
-        given = found[_SIGNATURE].split(" ")
+        given = [one for one in found[_SIGNATURE].split(" ") if _SIGNATURE_FORM.fullmatch(one)]
+        if not given:
+            raise HeaderUnreadable(
+                _SIGNATURE, "versions and base64 signatures, such as v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9"
+            )
         matches = [check(content, signature) for check in self._checks for signature in given]
-        if not any(matches):
-            raise SignatureWrong(f"no signature in {_SIGNATURE} matches the secret of this endpoint")
+        if any(matches):
+            return
+        if not self._versions & {one.partition(",")[0] for one in given}:
+            wanted = " or ".join(sorted(self._versions))
+            raise VersionUnknown(f"no signature in {_SIGNATURE} has the version of this endpoint's secret, {wanted}")
+        raise SignatureWrong(f"no signature in {_SIGNATURE} matches the secret of this endpoint")
 
 
 def _webhook_headers(headers: Headers) -> dict[str, str]:
@@ -155,6 +167,10 @@ class TooOld(Unverified):
 
 class TooNew(Unverified):
     """The timestamp is further in the future than the tolerance."""
+
+
+class VersionUnknown(Unverified):
+    """There are signatures, but none of the version that the secret or public key is for (`v1` or `v1a`)."""
 
 
 class SignatureWrong(Unverified):

@@ -79,6 +79,8 @@ async def test_a_url_can_be_changed_into_a_handler_and_back(scene: Scene, api: A
         ({"colour": "red"}, "colour"),
         ({"timeout_seconds": 10_000}, "timeout_seconds"),
         ({"headers": {"Host": "evil"}}, "headers"),
+        ({"headers": {"X-Own": ""}}, "headers"),
+        ({"headers": {"X-Own": " "}}, "headers"),
         ({"secret": "whsec_mine"}, "secret"),
         ({"signing": "v1a"}, "signing"),
     ],

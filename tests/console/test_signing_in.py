@@ -6,17 +6,21 @@ import asyncio
 import base64
 from types import SimpleNamespace
 
+import httpx2
 import msgspec
 import pytest
 
+from doorstep.api.application import create_application
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND
 from doorstep.console.sessions import IDLE, LASTS, LONGEST, SignInLinks
 from doorstep.model.bulk import BulkFilter
-from doorstep.model.org import Role
+from doorstep.model.org import ApiKey, Role
+from doorstep.testing import FakeClock
 from tests.console.chromium import OPENED
 from tests.console.visiting import Console
 from tests.support.api import Api
+from tests.support.builders import NOW, new_id
 from tests.support.scene import Scene
 
 
@@ -53,6 +57,29 @@ async def test_a_wrong_key_is_refused_and_wrong_keys_are_throttled(
     assert (shown.status, shown.said) == (401, "this key is unknown, has expired or was revoked")
     tries = (visitor.post("/console/sign-in", key=f"dsk_wrong-{n}") for n in range(150))
     assert {shown.status for shown in await asyncio.gather(*tries)} == {401, 429}
+
+
+async def test_wrong_keys_are_counted_for_the_network_of_an_ipv6_client(scene: Scene) -> None:
+    """One client has its whole /64 to choose addresses from."""
+    application = create_application(scene.doorstep)
+    statuses = set()
+    for n in range(150):
+        transport = httpx2.ASGITransport(application, client=(f"2001:db8::{n:x}", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://h") as client:
+            statuses.add((await client.post("/console/sign-in", data={"key": "dsk_this-is-not-a-key"})).status_code)
+    assert statuses == {401, 429}
+
+
+def test_the_links_of_one_organization_do_not_push_out_those_of_another() -> None:
+    links = SignInLinks(FakeClock())
+    ours, flooding = (
+        ApiKey(key_id=new_id(), org_id=new_id(), name="k", role=Role.ADMIN, prefix="p", digest=digest, created_at=NOW)
+        for digest in (b"ours", b"flooding")
+    )
+    path = links.new(ours)
+    newest = [links.new(flooding) for _ in range(5_000)][-1]
+    assert links.stands_for(path.rpartition("/")[2]) == ours.digest
+    assert links.stands_for(newest.rpartition("/")[2]) == flooding.digest
 
 
 async def test_a_key_that_may_only_send_does_not_get_in(api: Api, scene: Scene) -> None:

@@ -63,6 +63,7 @@ def test_a_full_disk_refuses_new_events_loses_none_and_resumes_by_itself(install
     ballast(small_disk, leave=256 * 1024)
     refusal = await_refusal(installation)
     time.sleep(2)
+    ready, _ = installation.ask("GET", "/readyz")
     reading, _ = installation.ask("GET", f"/v1/events/{acknowledged_event(installation)}/status")
     subprocess.run(["mount", "-o", "remount,size=256m", str(small_disk)], check=True)
     seconds = await_acceptance(installation)
@@ -73,7 +74,7 @@ def test_a_full_disk_refuses_new_events_loses_none_and_resumes_by_itself(install
     retry_after = refusal.headers["Retry-After"]
     print(f"\nfull disk: refused {refusal.status}, Retry-After {retry_after}; resumed after {seconds:.2f} s; {verdict}")
     assert refusal.status in (503, 507) and retry_after
-    assert reading == 200
+    assert (ready, reading) == (503, 200)
     assert verdict.violations == [], str(verdict)
     in_time(seconds, 10)
 

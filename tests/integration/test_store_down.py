@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.support.http_calls import Answer
 from tests.support.postgres_server import PostgresServer
 from tests.support.program import Program, serving, wait_for
 from tests.support.receiver import Receiver
+from tests.support.stretching import stretched
 
 SECRET_KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 EVENT = {"event_type": "order.paid", "payload": {"order": 1}}
@@ -44,6 +46,26 @@ def test_while_the_database_is_away_events_are_refused_with_a_503_and_afterwards
         wait_for(lambda: is_delivered(program, after))
         assert program.get("/readyz").status == 200
         assert not [line for line in program.out if "Traceback" in line]
+
+
+def test_while_the_database_is_frozen_senders_are_refused_as_soon_as_that_is_known(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    environment = {"DOORSTEP_DATABASE_URL": server.url("program"), "DOORSTEP_SECRET_KEY": SECRET_KEY}
+    with serving(tmp_path, environment=environment) as program:
+        assert accepted(program.post("/v1/events", EVENT))
+        server.freeze()
+        try:
+            began = time.monotonic()
+            check_refused(program.post("/v1/events", EVENT))
+            first = time.monotonic() - began
+            check_refused(program.post("/v1/events", EVENT))
+            second = time.monotonic() - began - first
+        finally:
+            server.thaw()
+        assert first < stretched(6), "a command may take 15 s"
+        assert second < stretched(1)
+        wait_for(lambda: accepted(program.post("/v1/events", EVENT)))
 
 
 def check_refused(answer: Answer) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from doorstep.client import Client, Forbidden
 from tests.support.commands import Remote
 from tests.support.program import ADMIN_KEY, Program, serving, wait_for
+from tests.support.receiver import Receiver
+from tests.support.stretching import stretched
 
 _FIELDS = {
     *("name", "state", "host", "pid", "version", "started_at", "seen_at"),
@@ -74,3 +78,26 @@ def test_a_process_that_ends_in_order_leaves_and_one_that_is_killed_stays(tmp_pa
             third.signal(signal.SIGKILL)
             third.wait()
         assert third.process.pid in {one["pid"] for one in workers(server)}
+
+
+@pytest.mark.full
+def test_workers_leave_within_five_seconds_of_a_killed_server_even_with_attempts_under_way(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    receiver.hold.clear()
+    with serving(tmp_path, "--workers", "2") as program:
+        wait_for(lambda: len(workers(program)) == 3, lambda: str(workers(program)))
+        children = psutil.Process(program.process.pid).children()
+        assert len(children) == 2
+        made = program.post("/v1/endpoints", {"name": "slow", "url": receiver.url, "timeout_seconds": 15})
+        assert made.status == 201, made
+        events = [{"event_type": "a", "payload": n} for n in range(200)]
+        assert program.post("/v1/events/batch", {"events": events}).status == 202
+        wait_for(lambda: len(receiver.received) >= 3)
+        program.signal(signal.SIGKILL)
+        began = time.monotonic()
+        left = psutil.wait_procs(children, timeout=stretched(15))[1]
+        seconds = time.monotonic() - began
+        receiver.hold.set()
+    assert not left
+    assert seconds < stretched(5)

@@ -145,6 +145,23 @@ def test_an_idempotency_key_that_cannot_be_kept_is_refused_rather_than_ignored(
             assert answer.startswith(b"HTTP/1.1 422 "), answer
 
 
+HOSTS = {
+    (b"HTTP/1.1", ()): False, (b"HTTP/1.1", (b"Host: a", b"Host: a")): False,
+    (b"HTTP/1.1", (b"Host: a", b"host: b")): False, (b"HTTP/1.0", (b"Host: a", b"Host: b")): False,
+    (b"HTTP/1.0", ()): True, (b"HTTP/1.1", (b"Host: a",)): True,
+}  # fmt: skip
+
+
+def test_a_request_names_one_host_or_is_refused(served: Program, subtests: pytest.Subtests) -> None:
+    """Proxies choose one of several hosts, perhaps another one than we do."""
+    for (version, lines), welcome in HOSTS.items():
+        with subtests.test(version=version, lines=lines):
+            for start, otherwise in ((b"GET /healthz ", 200), (b"POST /v1/events ", 401)):
+                head = [start + version, b"Connection: close", *lines, b"Content-Length: 0"]
+                answer = exchanged(served, b"\r\n".join([*head, b"", b""]))
+                assert answer.startswith(b"HTTP/1.1 %d " % (otherwise if welcome else 400))
+
+
 AMBIGUOUS = (
     [b"X-API-Key: wrong", b"X-API-Key: " + ADMIN_KEY.encode()],
     [b"X-API-Key: wrong", b"Authorization: Bearer " + ADMIN_KEY.encode()],
@@ -168,9 +185,14 @@ def raw(
     """The raw answer to a request with exactly these header lines."""
     ours = [b"X-API-Key: " + ADMIN_KEY.encode()] if key else []
     head = [b"%b %b HTTP/1.1" % (method, path), b"Host: x", b"Connection: close", *ours, *lines]
+    return exchanged(served, b"\r\n".join([*head, b"Content-Length: %d" % len(body), b"", body]))
+
+
+def exchanged(served: Program, request: bytes) -> bytes:
+    """What the server sends until it closes the connection."""
     place = urlsplit(served.url)
     with socket.create_connection((place.hostname, place.port), PATIENCE_SECONDS) as connection:
-        connection.sendall(b"\r\n".join([*head, b"Content-Length: %d" % len(body), b"", body]))
+        connection.sendall(request)
         received = b""
         while chunk := connection.recv(65_536):
             received += chunk

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 
+from doorstep import coalesce
 from doorstep.coalesce import Coalescer, Weight
 from doorstep.errors import InvalidInput, Overloaded, StoreUnavailable
 
@@ -167,3 +169,48 @@ async def test_a_caller_that_goes_away_harms_no_other() -> None:
     writer.gate.set()
     assert await staying == 4
     assert await gathering.submit(3) == 6
+
+
+async def test_a_batch_that_is_stuck_holds_nobody_up_and_the_next_callers_are_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coalesce, "_LONG_SECONDS", 0.01)
+    writer, away = Writer(), StoreUnavailable("the store does not answer")
+    writer.gate.clear()
+
+    async def check() -> None:
+        if not writer.gate.is_set():
+            raise away
+
+    made = Coalescer(
+        writer.write, lambda _: Weight(1, 0), batch_max=Weight(1, 1), queue_max=Weight(100, 100), check=check
+    )
+    waiting = [asyncio.ensure_future(made.submit(item)) for item in (1, 2)]
+    assert [type(one) for one in await asyncio.gather(*waiting, return_exceptions=True)] == [StoreUnavailable] * 2
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        await asyncio.wait_for(made.submit(3), 0.001)
+    writer.gate.set()
+    while writer.batches == [[1]]:
+        await asyncio.sleep(0)
+        with suppress(StoreUnavailable):
+            assert await made.submit(4) == 8
+    assert writer.batches == [[1], [4]], "an item that was refused is not written later"
+    assert made.waiting == Weight(0, 0)
+
+
+async def test_a_batch_that_only_takes_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "_LONG_SECONDS", 0.001)
+    writer, checks = Writer(), 0
+    writer.gate.clear()
+
+    async def check() -> None:
+        nonlocal checks
+        checks += 1
+        if checks == 5:
+            writer.gate.set()
+
+    made = Coalescer(
+        writer.write, lambda _: Weight(1, 0), batch_max=Weight(9, 9), queue_max=Weight(100, 100), check=check
+    )
+    assert await asyncio.gather(made.submit(1), made.submit(2)) == [2, 4]
+    assert checks >= 5

@@ -53,7 +53,7 @@ export interface paths {
         };
         /**
          * Ready
-         * @description Readiness: this process and its store respond. If the store does not, the response is a 503.
+         * @description Readiness: this process and its store respond, and its disk has room. Otherwise, the response is a 503.
          */
         get: operations["ready"];
         put?: never;

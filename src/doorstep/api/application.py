@@ -37,6 +37,7 @@ from doorstep.api.middleware import (
     KeyRequired,
     Methods,
     Throttle,
+    client_of,
 )
 from doorstep.api.openapi import document
 from doorstep.api.program import BodyLimit, EitherSlash, add_program, is_served_by, lines_of
@@ -109,7 +110,7 @@ def _application(doorstep: Doorstep, links: SignInLinks, limits: Limits, timings
     application = Application(
         title="Doorstep",
         version=__version__,
-        openapi_url="/openapi.json",
+        openapi_url=None,  # served by docs_page.py, which encodes the document only once
         docs_url=None,  # disabled, because FastAPI's pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
@@ -131,7 +132,7 @@ def _application(doorstep: Doorstep, links: SignInLinks, limits: Limits, timings
     application.add_middleware(Methods, methods=PathMethods([*ROUTES, *lines_of(program)]))
     failures = Throttle(limits.failures, clock, TOO_MANY_FAILURES)
     if settings.console and not own:
-        add_console(application, doorstep, links, failures)
+        add_console(application, doorstep, links, lambda scope: failures.check(client_of(scope)))
     application.state.authentication = authentication = Authentication(
         lambda key: doorstep.components.keys.authenticate(key),
         requests=Throttle(limits.requests, clock, OVER_RATE),

@@ -27,6 +27,7 @@ from doorstep.api.middleware import (
     report,
     route_of,
     with_own_headers,
+    wrong_host,
 )
 from doorstep.api.problems import respond
 from doorstep.app import Doorstep
@@ -97,6 +98,7 @@ class DirectRoute:
         began = time.perf_counter()
         headers = dict(reversed(scope["headers"]))  # of repeated headers the first, as in the framework
         correlation_id, refusal = correlate(_text(headers.get(HEADER.encode())), self._new_id)
+        refusal = refusal or wrong_host(scope)
         if refusal is None:
             try:
                 status, content = await self._answer(scope, headers, correlation_id, receive)

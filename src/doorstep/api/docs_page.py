@@ -26,10 +26,14 @@ _SECURITY_HEADERS = {
 
 
 def add_docs(application: FastAPI) -> None:
-    """Add the routes for the page and its stylesheet. They are public, because their content is the same for every
-    installation."""
+    """Add the routes for the document, the page and its stylesheet. They are public, because their content is the same
+    for every installation. Each is built once: encoding the document takes 10 ms of CPU."""
     css = Path(__file__).with_name("docs.css").read_text()
     text = cache(lambda: _page(application))
+    encoded = cache(lambda: json.dumps(application.openapi(), ensure_ascii=False, separators=(",", ":")).encode())
+
+    async def document(request: Request) -> Response:
+        return Response(encoded(), media_type="application/json")
 
     async def page(request: Request) -> Response:
         return Response(text(), headers=_SECURITY_HEADERS, media_type="text/html")
@@ -37,6 +41,7 @@ def add_docs(application: FastAPI) -> None:
     async def style(request: Request) -> Response:
         return Response(css, headers=_SECURITY_HEADERS, media_type="text/css")
 
+    application.add_route("/openapi.json", document, methods=["GET"], include_in_schema=False)
     application.add_route("/docs", page, methods=["GET"], include_in_schema=False)
     application.add_route(STYLE_PATH, style, methods=["GET"], include_in_schema=False)
 

@@ -45,6 +45,7 @@ class Frame:
             await self._app(scope, receive, send)
             return
         scope["correlation_id"], refusal = correlate(Headers(scope=scope).get(HEADER), self._new_id)
+        refusal = refusal or wrong_host(scope)
         answer = _Answer(send, scope["correlation_id"])
         began = time.perf_counter()
         if refusal is not None:
@@ -71,6 +72,21 @@ def correlate(given: str | None, new_id: Callable[[], UUID]) -> tuple[str, Refus
         return given, None
     error = FieldProblem("X-Correlation-Id", "must be 1 to 128 visible ASCII characters")
     return str(new_id()), invalid(error)
+
+
+_ONE_HOST = "a request must have exactly one header Host"
+
+
+def wrong_host(scope: Scope) -> Refusal | None:
+    """The refusal of a request that does not have exactly one header `Host` (RFC 9112, 3.2): a proxy may choose another
+    of several than this server. HTTP/1.0 has no such header."""
+    hosts = 0
+    for name, _ in scope["headers"]:
+        if name == b"host":
+            hosts += 1
+    if hosts == 1 or (not hosts and scope.get("http_version") == "1.0"):
+        return None
+    return Refusal(Problem.BAD_REQUEST, _ONE_HOST)
 
 
 def logged_refusal(error: Exception, correlation_id: str) -> Refusal:

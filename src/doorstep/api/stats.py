@@ -241,8 +241,8 @@ async def live() -> Health:
 
 @health_routes.get("/readyz", None)
 async def ready(doorstep: Doorstep) -> Health:
-    """Readiness: this process and its store respond. If the store does not, the response is a 503."""
-    await doorstep.components.check_store()
+    """Readiness: this process and its store respond, and its disk has room. Otherwise, the response is a 503."""
+    await doorstep.components.check_ready()
     return Health("ok")
 
 

@@ -9,9 +9,11 @@ import logging
 import os
 import resource
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 
 from doorstep.app import Doorstep
@@ -119,14 +121,16 @@ def migrate(settings: Settings, output: Output, users: str | None) -> int:
 
 def work(given: Mapping[str, object], app: str | None, *, isolate: bool, end_with_parent: bool) -> int:
     """Run a worker until a signal arrives. `given` holds the settings from the command line."""
+    parent = Parent() if end_with_parent else None
     settings = settings_from(**given)
     doorstep = doorstep_for(settings, app, given, isolate=isolate)
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
         doorstep.telemetry.failures = None  # the log of this command has them
-        if end_with_parent:
-            asyncio.get_running_loop().add_reader(0, _watch_parent, stop)
+        if parent is not None:
+            loop = asyncio.get_running_loop()
+            parent.on_end(lambda: loop.call_soon_threadsafe(_leave, doorstep, stop))
         with naming_database(doorstep.settings):
             await doorstep.open(admin_key=True)
         try:
@@ -146,12 +150,50 @@ def work(given: Mapping[str, object], app: str | None, *, isolate: bool, end_wit
     return run_command(doorstep.settings, command, log_lines=doorstep.server.log_lines)
 
 
-def _watch_parent(stop: asyncio.Event) -> None:
-    """Stop when the supervisor exits. Standard input is a pipe from the supervisor, which never writes to it, so end of
-    file on the pipe means that the supervisor has exited."""
-    if not os.read(0, 1_024):
-        asyncio.get_running_loop().remove_reader(0)
-        stop.set()
+_ORPHAN_GRACE_SECONDS = 1.0
+"""How long a worker whose server has exited waits for its attempts in flight. The server is restarted meanwhile."""
+_ORPHAN_SECONDS_MAX = 4.0
+"""When such a worker is ended, however busy it is and whatever it waits for. It is as safe as killing it."""
+
+
+class Parent:
+    """The supervisor that has started this process. Standard input is a pipe from it, to which it never writes, so end of
+    file means that it has exited. A thread waits for that from the start: the event loop may not run yet, or wait for
+    the database."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended = False
+        self._then: Callable[[], object] | None = None
+        threading.Thread(target=self._watch, name="doorstep-parent", daemon=True).start()
+
+    def on_end(self, then: Callable[[], object]) -> None:
+        """Call this, in a thread, when the supervisor exits, or now if it has exited already."""
+        with self._lock:
+            self._then = then
+            ended = self._ended
+        if ended:
+            then()
+
+    def _watch(self) -> None:
+        while os.read(0, 1_024):
+            """Continue to wait."""
+        with self._lock:
+            self._ended = True
+            then = self._then
+        if then is not None:
+            with suppress(RuntimeError):  # the event loop is closed: this process is about to exit
+                then()
+        time.sleep(_ORPHAN_SECONDS_MAX)
+        os._exit(1)
+
+
+def _leave(doorstep: Doorstep, stop: asyncio.Event) -> None:
+    """Stop soon, because the supervisor has exited."""
+    opened = doorstep.binding.opened
+    if opened is not None and opened.worker is not None:
+        opened.worker.grace_seconds = min(opened.worker.grace_seconds, _ORPHAN_GRACE_SECONDS)
+    stop.set()
 
 
 # -- --app module:name -------------------------------------------------------------------------------------

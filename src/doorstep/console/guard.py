@@ -7,11 +7,12 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import Scope
 
 from doorstep.console.badges import badges_of
 from doorstep.console.fields import Fields
@@ -134,19 +135,17 @@ def _to_sign_in(request: Request) -> Response:
 # -- signing in and out --------------------------------------------------------------------------------------
 
 
-class Failures(Protocol):
-    """Counts wrong keys for each client, and raises Overloaded after too many."""
-
-    def check(self, who: str) -> None: ...
+CountFailure = Callable[[Scope], None]
+"""Counts a wrong key of the client of a request, and raises Overloaded after too many."""
 
 
 class SignIn:
     """Signing in and out."""
 
-    def __init__(self, guard: Guard, links: SignInLinks, failures: Failures) -> None:
+    def __init__(self, guard: Guard, links: SignInLinks, count_failure: CountFailure) -> None:
         self._guard = guard
         self._links = links
-        self._failures = failures
+        self._count_failure = count_failure
 
     async def form(self, request: Request) -> Response:
         """GET /console/sign-in"""
@@ -162,7 +161,7 @@ class SignIn:
             given = await self._guard.form(request, FORM_BYTES_MAX)
             key = await self._guard.doorstep.components.keys.authenticate(given.text("key") or "")
             if key is None:
-                self._failures.check(request.client.host if request.client else "")
+                self._count_failure(request.scope)
                 return _form(request, _UNKNOWN, 401)
         except (InvalidInput, Overloaded) as error:
             return _form(request, str(error), 429 if isinstance(error, Overloaded) else 422)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from doorstep.console import outcomes
-from doorstep.console.guard import Failures, Guard, SignIn, with_error_page
+from doorstep.console.guard import CountFailure, Guard, SignIn, with_error_page
 from doorstep.console.pages import (
     alert_settings,
     alerts,
@@ -73,11 +73,11 @@ def all_pages() -> list[Page]:
     return [page for screen in SCREENS for page in screen.pages]
 
 
-def add_console(application: Starlette, doorstep: Doorstep, links: SignInLinks, failures: Failures) -> None:
+def add_console(application: Starlette, doorstep: Doorstep, links: SignInLinks, count_failure: CountFailure) -> None:
     guard = Guard(doorstep)
     for page in all_pages():
         application.add_route(page.path, guard.route(page), methods=[page.method], include_in_schema=False)
-    sign_in = SignIn(guard, links, failures)
+    sign_in = SignIn(guard, links, count_failure)
     _add(application, "GET", "/sign-in", sign_in.form)
     _add(application, "POST", "/sign-in", sign_in.sign_in)
     _add(application, "GET", "/sign-in/{token}", sign_in.follow_link)

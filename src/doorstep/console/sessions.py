@@ -12,6 +12,7 @@ import binascii
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -100,25 +101,33 @@ class Sessions:
 
 
 LASTS: Instant = 30 * 60 * SECOND
-_LIVING_MAX = 1_000
+_LIVING_MAX = 50
+"""How many links of one organization are valid at the same time. A newer one replaces the oldest. The organizations do
+not share this number, because one of them could then invalidate the links of all others."""
+
+
+class _Link(NamedTuple):
+    org_id: UUID
+    digest: bytes
+    until: Instant
 
 
 class SignInLinks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._living: dict[str, tuple[bytes, Instant]] = {}
+        self._living: dict[str, _Link] = {}
 
     def new(self, key: ApiKey) -> str:
         """The path of a link that signs in with this key."""
-        self._forget_old()
+        self._forget_old(key.org_id)
         token = secrets.token_urlsafe(24)
-        self._living[token] = (key.digest, self._clock.now() + LASTS)
+        self._living[token] = _Link(key.org_id, key.digest, self._clock.now() + LASTS)
         return f"/console/sign-in/{token}"
 
     def stands_for(self, token: str) -> bytes | None:
         """The hash of the API key that the link signs in with; None if the link was used, is too old or is unknown."""
-        digest, until = self._living.get(token, (None, 0))
-        return digest if until > self._clock.now() else None
+        link = self._living.get(token)
+        return link.digest if link is not None and link.until > self._clock.now() else None
 
     def spend(self, token: str) -> bool:
         """Make the link invalid; returns False if the link was already invalid."""
@@ -126,8 +135,9 @@ class SignInLinks:
         self._living.pop(token, None)
         return living
 
-    def _forget_old(self) -> None:
+    def _forget_old(self, org_id: UUID) -> None:
         now = self._clock.now()
-        self._living = {token: one for token, one in self._living.items() if one[1] > now}
-        while len(self._living) >= _LIVING_MAX:
-            del self._living[next(iter(self._living))]
+        self._living = {token: link for token, link in self._living.items() if link.until > now}
+        own = [token for token, link in self._living.items() if link.org_id == org_id]
+        for token in own[: max(0, len(own) - _LIVING_MAX + 1)]:
+            del self._living[token]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
@@ -75,7 +75,9 @@ class Accepter:
         telemetry: Telemetry,
         wake: Callable[[], None],
         new_id: Callable[[Instant], UUID] = uuid7,
+        check_store: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        """`check_store` raises StoreUnavailable if the store does not respond. Senders then do not wait for it."""
         self._store = store
         self._directory = directory
         self._clock = clock
@@ -90,6 +92,7 @@ class Accepter:
             _weigh,
             batch_max=_BATCH_MAX,
             queue_max=Weight(tuning.accept_queue_max, tuning.accept_queue_bytes_max),
+            check=check_store,
         )
 
     @property

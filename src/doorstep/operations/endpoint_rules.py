@@ -362,6 +362,8 @@ def check_bounds(field: str, value: float | None, bounds: tuple[float, float]) -
 def _check_header(name: str, value: str) -> None:
     if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value) or not value.isprintable():
         raise InvalidInput("headers", f"{name[:100]!r} is not a valid header; names and values must be plain text")
+    if not value.strip():  # the HTTP client would leave the header out
+        raise InvalidInput("headers", f"{name[:100]!r} must have a value; leave the header out if it needs none")
     if name.lower().startswith(_RESERVED_HEADERS[0]) or name.lower() in _RESERVED_HEADERS:
         raise InvalidInput("headers", f"{name!r} is set by Doorstep and cannot be changed")
 

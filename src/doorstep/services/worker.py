@@ -64,7 +64,8 @@ class Worker:
         """`extra_services` are started and stopped together with the worker's own services."""
         self._transports = transports
         self._clock = clock
-        self._tuning = tuning
+        self.grace_seconds = tuning.grace_seconds
+        """How long `stop` waits for attempts in flight."""
         self._telemetry = telemetry
         self._running: list[_Running] = []
         self.deliverer = Deliverer(store, directory, transports, clock, random, tuning, telemetry, name, wake=self.wake)
@@ -108,7 +109,7 @@ class Worker:
         settler = self.deliverer.settler
         if running:
             await asyncio.gather(*(one.stop() for one in running if one.service is not settler))
-            await self.deliverer.drain(self._tuning.grace_seconds)
+            await self.deliverer.drain(self.grace_seconds)
             await asyncio.gather(*(one.stop() for one in running if one.service is settler))
 
 

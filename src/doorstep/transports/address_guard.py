@@ -35,7 +35,7 @@ class AddressGuard:
         own_addresses: Sequence[tuple[str, int]] = (),
     ) -> None:
         self._allow = tuple(allow)
-        self._allow_http = allow_http
+        self.allow_http = allow_http
         self._own: set[tuple[Address, int]] = set()
         for host, port in own_addresses:
             self.refuse_own(host, port)
@@ -64,7 +64,7 @@ class AddressGuard:
             return None
         if reason := _special(ip):
             return reason
-        return _PLAIN if plain and not self._allow_http else None
+        return _PLAIN if plain and not self.allow_http else None
 
     def check_url(self, url: str) -> ParsedUrl:
         """Parse the URL of an endpoint. Raises InvalidInput if the URL is not allowed.
@@ -101,7 +101,7 @@ class AddressGuard:
         """Whether a plain http URL may be allowed. A host name may resolve into an allowed range; that is checked when
         the connection is opened."""
         if parsed.address is None:
-            return self._allow_http or bool(self._allow)
+            return self.allow_http or bool(self._allow)
         return self.judge(parsed.address, parsed.port, plain=True) is None
 
     def _is_own(self, ip: Address, port: int) -> bool:

@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_network
 from typing import Any
@@ -39,7 +40,7 @@ def is_installed() -> bool:
 async def send_by_apprise(url: str, message: dict[str, str], guard: AddressGuard, timeout_seconds: float) -> None:
     """Send a message. Raises Transient or Permanent if it was not sent. Apprise's own error messages are not shown,
     because they may contain secrets."""
-    order = Order(url=url, allow=guard.allowed, own=guard.own, **message)
+    order = Order(url=url, allow=guard.allowed, own=guard.own, allow_http=guard.allow_http, **message)
     answer = await _ask(order, timeout_seconds)
     if answer.sent:
         return
@@ -117,6 +118,7 @@ class Order(msgspec.Struct):
     type: str
     allow: list[str] = []
     own: list[tuple[str, int]] = []
+    allow_http: bool = False
 
 
 class Answer(msgspec.Struct):
@@ -139,6 +141,8 @@ class Watcher:
 
     def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
+        self.plain = False
+        """Whether the next connection is for HTTP without TLS."""
         self._refused_address = ""
         self._was_let_through = False
         self._looked_up = False
@@ -168,13 +172,13 @@ class Watcher:
             self._refuse("only connections over IP may be made")
         host, port = str(address[0]).partition("%")[0], int(address[1])
         try:
-            refusal = self._guard.judge(host, port)
+            refusal = self._guard.judge(host, port, plain=self.plain)
         except ValueError:
             refusal = "not an address"
         if refusal is None:
             self._was_let_through = True
             return
-        self._refused_address = f"{host} is {refusal}"
+        self._refused_address = f"{host}: {refusal}"
         raise PermissionError(f"the address guard refuses it: {self._refused_address}")
 
     def _judge_file(self, file: object, _mode: object = None, flags: object = 0) -> None:
@@ -189,6 +193,26 @@ class Watcher:
     def _refuse(self, why: str) -> None:
         self._refused_act = why
         raise PermissionError(f"Doorstep refuses it: {why}")
+
+
+def _note_plain(watcher: Watcher) -> None:
+    """Let the watcher know whether a connection is for plain HTTP. An audit hook sees only its address."""
+    connections = sys.modules.get("urllib3.connection")
+    for name, plain in (("HTTPConnection", True), ("HTTPSConnection", False)):
+        kind = getattr(connections, name, None)
+        if kind is not None:
+            kind.connect = _noted(kind.connect, watcher, plain)
+
+
+def _noted(connect: Callable[[Any], Any], watcher: Watcher, plain: bool) -> Callable[[Any], Any]:
+    def noted(connection: Any) -> Any:
+        watcher.plain = plain
+        try:
+            return connect(connection)
+        finally:
+            watcher.plain = False
+
+    return noted
 
 
 def _is_within(path: str, place: str) -> bool:
@@ -210,12 +234,14 @@ def _send(order: Order) -> Answer:
     import apprise
 
     logging.disable(logging.CRITICAL)  # Apprise's log records contain URLs
-    watcher = Watcher(AddressGuard([ip_network(one) for one in order.allow], own_addresses=order.own))
+    allowed = [ip_network(one) for one in order.allow]
+    watcher = Watcher(AddressGuard(allowed, own_addresses=order.own, allow_http=order.allow_http))
     sys.addaudithook(watcher)
     # This creates exactly one receiver. `add` with the URL would accept several, including local ones.
     receiver = apprise.Apprise.instantiate(order.url)
     if receiver is None:
         return Answer(False, why="Apprise does not know this kind of URL")
+    _note_plain(watcher)
     notifier = apprise.Apprise()
     notifier.add(receiver)
     sent = notifier.notify(

@@ -97,6 +97,11 @@ def _sign_ed25519(secret: str) -> _Sign:
     return lambda content: "v1a," + binascii.b2a_base64(key.sign(content), newline=False).decode()
 
 
+def version_of(secret: str) -> str:
+    """The version of the signatures that are made with this secret, or verified with this public key."""
+    return "v1a" if secret.startswith((PUBLIC_PREFIX, PRIVATE_PREFIX)) else "v1"
+
+
 def verifier_for(secret: str) -> Verify:
     """A function that takes content and a signature, and checks the signature against this secret or public key."""
     if secret.startswith(PUBLIC_PREFIX):

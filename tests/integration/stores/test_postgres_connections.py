@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncpg
+import pytest
+
+from doorstep.errors import StoreUnavailable
 from doorstep.stores.sql.postgres import PostgresStore, claim
+from doorstep.stores.sql.postgres.connections import unavailability
 from tests.support.builders import NOW
 from tests.support.postgres_server import PostgresServer
 
@@ -33,3 +38,17 @@ async def test_a_store_opens_and_works_although_the_server_has_no_connections_to
     assert pool.get_idle_size() < 4, "the server refused some, or this test shows nothing"
     assert await store.due_lanes(NOW) == []
     await store.close()
+
+
+@pytest.mark.parametrize(
+    "message", ["got result for unknown protocol state 3", "_on_result: waiter is None", "TimoutError was not raised"]
+)
+def test_a_connection_in_a_state_that_asyncpg_does_not_expect_is_unavailability(message: str) -> None:
+    """This happens when the server ends a connection while it is being opened, for example during a restart."""
+    with pytest.raises(StoreUnavailable, match="PostgreSQL"), unavailability():
+        raise asyncpg.InternalClientError(message)
+
+
+def test_a_value_that_asyncpg_cannot_encode_is_a_bug_of_ours() -> None:
+    with pytest.raises(asyncpg.InternalClientError), unavailability():
+        raise asyncpg.InternalClientError("no binary format encoder for type x (OID 1)")

@@ -53,6 +53,22 @@ async def test_an_address_that_the_guard_refuses_sees_nothing(receiver: Receiver
     assert receiver.requests == []
 
 
+async def test_plain_http_to_public_addresses_is_refused_unless_the_operator_allows_it() -> None:
+    failure = await refused("json://203.0.114.1/", AddressGuard())  # no connection is opened
+    assert (failure.code, "plain http" in failure.message) == ("BLOCKED", True)
+
+
+@pytest.mark.parametrize(
+    ("allow_http", "plain", "blocked"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_plain_http_is_told_apart_from_other_connections(allow_http: bool, plain: bool, blocked: bool) -> None:
+    watcher = Watcher(AddressGuard(allow_http=allow_http))
+    watcher.plain = plain
+    with suppress(PermissionError):
+        watcher(*PUBLIC)
+    assert bool(watcher.blocked) is blocked
+
+
 async def test_what_this_service_listens_at_is_refused_even_inside_an_allowed_range(receiver: Receiver) -> None:
     own = AddressGuard([ip_network("127.0.0.0/8")], own_addresses=[("127.0.0.1", receiver.port)])
     assert (await refused(f"json://127.0.0.1:{receiver.port}/", own)).code == "BLOCKED"

@@ -12,7 +12,16 @@ from standardwebhooks import Webhook as TheirWebhook
 from starlette.datastructures import Headers
 
 from doorstep.errors import InvalidInput
-from doorstep.receiver import HeaderMissing, HeaderUnreadable, SignatureWrong, TooNew, TooOld, Unverified, Webhook
+from doorstep.receiver import (
+    HeaderMissing,
+    HeaderUnreadable,
+    SignatureWrong,
+    TooNew,
+    TooOld,
+    Unverified,
+    VersionUnknown,
+    Webhook,
+)
 from tests.unit.receiver.signed import AT, BODY, ID, OTHER_SECRET, PRIVATE_KEY, PUBLIC_KEY, SECRET, headers
 
 
@@ -76,9 +85,8 @@ def test_any_of_several_secrets_will_do_so_that_they_can_be_rotated() -> None:
     [
         ("webhook-id", "01890a5d-ac96-774b-bcce-b302099a8058"),
         ("webhook-timestamp", str(AT + 1)),
-        ("webhook-signature", "v1,AAAA"),
-        ("webhook-signature", "v1"),
-        ("webhook-signature", ",,, ,v1a,%%% v1a,AAAA"),
+        ("webhook-signature", "v1,AAAA v1a,AAAA"),
+        ("webhook-signature", ",,, ,v1,%%% v1,AAAA v1a,%%% v1a,AAAA"),
     ],
 )
 @pytest.mark.parametrize(("signs", "verifies"), [(SECRET, SECRET), (PRIVATE_KEY, PUBLIC_KEY)], ids=["v1", "v1a"])
@@ -86,6 +94,31 @@ def test_a_changed_header_is_not_believed(name: str, value: str, signs: str, ver
     Webhook(verifies).verify(headers(signs), BODY, now=AT)
     with pytest.raises(SignatureWrong):
         Webhook(verifies).verify(headers(signs) | {name: value}, BODY, now=AT)
+
+
+@pytest.mark.parametrize(
+    "malformed", ["v1", "v1,", ",AAAA", "K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9", "v1,%%%", "v1:AAAA", " "]
+)
+def test_a_malformed_signature_is_not_called_wrong(malformed: str) -> None:
+    with pytest.raises(HeaderUnreadable, match="webhook-signature") as raised:
+        Webhook(SECRET).verify(headers(SECRET) | {"webhook-signature": malformed}, BODY, now=AT)
+    assert raised.value.header == "webhook-signature"
+
+
+@pytest.mark.parametrize(
+    ("secret", "given", "wanted"),
+    [(SECRET, "v2,AAAA v1a,AAAA", "v1"), (PUBLIC_KEY, "v1,AAAA", "v1a")],
+    ids=["v1", "v1a"],
+)
+def test_a_signature_of_an_unknown_version_is_not_called_wrong(secret: str, given: str, wanted: str) -> None:
+    with pytest.raises(VersionUnknown, match=f"{wanted}$"):
+        Webhook(secret).verify(headers(SECRET) | {"webhook-signature": given}, BODY, now=AT)
+
+
+def test_unknown_versions_beside_a_valid_signature_are_ignored() -> None:
+    given = headers(SECRET)
+    given["webhook-signature"] = f"v2,AAAA garbage {given['webhook-signature']}"
+    assert Webhook(SECRET).verify(given, BODY, now=AT).webhook_id == ID
 
 
 @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])

@@ -8,6 +8,7 @@ import time
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook
@@ -68,6 +69,15 @@ def test_v1a_is_an_ed25519_signature_of_id_timestamp_and_body() -> None:
     public.verify(base64.b64decode(encoded), f"{ID}.{AT}.".encode() + BODY)
     with pytest.raises(InvalidSignature):
         public.verify(base64.b64decode(encoded), f"{ID}.{AT + 1}.".encode() + BODY)
+
+
+def test_a_public_key_becomes_a_pem_file_as_the_page_about_receiving_says() -> None:
+    private = new_private_key()
+    content = "MCowBQYDK2VwAyEA" + public_key_of(private).removeprefix("whpk_")
+    public = load_pem_public_key(f"-----BEGIN PUBLIC KEY-----\n{content}\n-----END PUBLIC KEY-----\n".encode())
+    assert isinstance(public, Ed25519PublicKey)
+    signature = base64.b64decode(signed([private])["webhook-signature"].removeprefix("v1a,"))
+    public.verify(signature, f"{ID}.{AT}.".encode() + BODY)
 
 
 def test_a_private_key_with_the_public_key_behind_it_is_the_same_key() -> None:

@@ -66,6 +66,10 @@ _LOST = re.compile(r"clos(ed|ing)|released back|PoolConnectionHolder")
 """Matches asyncpg's messages for a lost connection or a closing pool. asyncpg's other InterfaceErrors mean that it was
 called incorrectly."""
 
+_CODEC = re.compile(r"codec|encoder|data format")
+"""Matches the messages of asyncpg's InternalClientError about a value that it cannot encode. All others mean that a
+connection is in a state that asyncpg does not expect, for example because the server ended it while it was being
+opened: "got result for unknown protocol state 3"."""
 _CONFLICT_TRIES = 5
 
 
@@ -174,7 +178,8 @@ def unavailability() -> Iterator[None]:
     except _UNAVAILABLE as error:
         raise StoreUnavailable(f"PostgreSQL: {_message_of(error)}") from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        if not _LOST.search(str(error)):
+        confused = isinstance(error, asyncpg.InternalClientError) and not _CODEC.search(str(error))
+        if not confused and not _LOST.search(str(error)):
             raise  # a statement with wrong arguments is a bug in Doorstep
         raise StoreUnavailable(f"PostgreSQL: {error}") from error
 
