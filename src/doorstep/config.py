@@ -178,6 +178,12 @@ class Settings(BaseSettings):
         "API key. They get a 401, and further requests get a 429. Requests with a valid key are not affected. 0 sets "
         "no limit.",
     )
+    send_wait_seconds: float = _number(
+        0.3,
+        (0, 60),
+        "How long a request that sends events may wait for others. If more requests arrive than the server can answer in "
+        "this time, it refuses the rest with 429 and `Retry-After`. 0 refuses none.",
+    )
     connections_max: int = _number(
         0,
         (0, 1_000_000),

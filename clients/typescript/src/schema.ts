@@ -963,7 +963,7 @@ export interface paths {
         put?: never;
         /**
          * Send event
-         * @description Send an event, or a list of up to 1,000 events. A 202 means that each event is durably stored, with one delivery for each matching endpoint. With the header `Idempotency-Key`, a repeated request gets the same response as the first.
+         * @description Send an event, or a list of up to 1,000 events. A 202 means that each event is durably stored, with one delivery for each matching endpoint. A 429 means that more events arrive than can be stored in time; nothing was stored: send the event again after `Retry-After`. With the header `Idempotency-Key`, a repeated request gets the same response as the first.
          */
         post: operations["send_event"];
         delete?: never;

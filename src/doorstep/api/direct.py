@@ -21,6 +21,7 @@ from doorstep.api.codec import check_parameters, encoded, receive_body
 from doorstep.api.middleware import (
     HEADER,
     ROUTE,
+    STATUS,
     Authentication,
     correlate,
     logged_refusal,
@@ -109,6 +110,7 @@ class DirectRoute:
         if refusal is not None:
             response = respond(refusal)
             status, body, given = response.status_code, bytes(response.body), response.raw_headers
+        scope[STATUS] = status
         headers_sent = with_own_headers(given, correlation_id)
         await send({"type": "http.response.start", "status": status, "headers": headers_sent})
         await send({"type": "http.response.body", "body": body})

@@ -53,7 +53,8 @@ _IDEMPOTENCY_KEY: dict[str, Any] = {
 )
 async def send_event(request: DirectRequest) -> Answer:
     """Send an event, or a list of up to 1,000 events. A 202 means that each event is durably stored, with one delivery
-    for each matching endpoint. With the header `Idempotency-Key`, a repeated request gets the same response as the
+    for each matching endpoint. A 429 means that more events arrive than can be stored in time; nothing was stored: send
+    the event again after `Retry-After`. With the header `Idempotency-Key`, a repeated request gets the same response as the
     first."""
     body = await request.body(request.settings.payload_bytes_max + OVERHEAD_BYTES)
     if body.lstrip()[:1] == b"[":

@@ -146,6 +146,8 @@ def with_own_headers(given: Iterable[tuple[bytes, bytes]], correlation_id: str) 
     return headers + [one for one in _DEFAULT_HEADERS if one[0] not in names]
 
 
+STATUS = "doorstep.status"
+"""The key under which a direct route leaves the status of its response in the scope."""
 IDENTIFIED = "doorstep.identified"
 """The key under which the scope contains a function to call if the request has a valid key or session. The server closes
 connections without one first."""

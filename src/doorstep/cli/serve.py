@@ -20,6 +20,7 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.cli.connection_limits import ConnectionLimits, Connections
 from doorstep.cli.connections import Connection
+from doorstep.cli.load_shedding import LoadShedder
 from doorstep.cli.options import settings_from
 from doorstep.cli.output import say
 from doorstep.cli.run import (
@@ -109,7 +110,15 @@ def _server(doorstep: Doorstep, links: SignInLinks, ready: Callable[[], None]) -
     connections = Connections(
         ConnectionLimits.of(doorstep.settings), doorstep.telemetry.timings.connections, doorstep.components.note
     )
-    return WebServer(create_application(doorstep, links), connections, grace_seconds=grace_seconds, ready=started)
+    shedder = LoadShedder(
+        doorstep.settings.send_wait_seconds,
+        doorstep.telemetry.timings,
+        lambda: doorstep.components.accepter.store_seconds,
+        doorstep.components.note,
+    )
+    return WebServer(
+        create_application(doorstep, links), connections, shedder, grace_seconds=grace_seconds, ready=started
+    )
 
 
 def banner(doorstep: Doorstep, url: str, link: str | None) -> Iterator[str]:
@@ -160,6 +169,7 @@ class WebServer(uvicorn.Server):
         self,
         application: Any,
         connections: Connections | None = None,
+        shedder: LoadShedder | None = None,
         *,
         grace_seconds: float,
         ready: Callable[[], None],
@@ -168,7 +178,7 @@ class WebServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
-                http=partial(Connection, connections=connections),  # type: ignore[arg-type]  # called like a class
+                http=partial(Connection, connections=connections, shedder=shedder),  # type: ignore[arg-type]  # called like a class
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -179,6 +189,7 @@ class WebServer(uvicorn.Server):
                 timeout_graceful_shutdown=max(1, round(grace_seconds)),
             )
         )
+        self._shedder = shedder
         self._ready = ready
         self._exiting = asyncio.Event()
 
@@ -199,6 +210,8 @@ class WebServer(uvicorn.Server):
         often."""
         while not await self.on_tick(0):
             self._connections.sweep()
+            if self._shedder is not None:
+                self._shedder.log()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._exiting.wait(), 1.0)
 

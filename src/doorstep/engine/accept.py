@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
+from time import perf_counter
 from typing import Any, TypedDict, cast
 from uuid import UUID
 
@@ -87,6 +88,8 @@ class Accepter:
         self.intake: Intake | None = None
         """Claims deliveries while they are accepted; None while this process does not deliver."""
         self._new_id = new_id
+        self.store_seconds = 0.0
+        """How long the last transaction took."""
         self._coalescer: Coalescer[_Call, list[Receipt]] = Coalescer(
             self._accept_calls,
             _weigh,
@@ -134,7 +137,9 @@ class Accepter:
 
     async def _store_all(self, submissions: list[Submission], now: Instant, offer: Offer | None) -> list[Receipt]:
         lease = offer.lease if offer else None
+        began = perf_counter()
         receipts = await self._store.accept(submissions, self._directory.version, now, lease)
+        self.store_seconds = perf_counter() - began
         claims = [claim for receipt in receipts for claim in receipt.claims]
         if self._telemetry.has_subscribers:
             self._telemetry.emit_all((*facts.accepted(submissions, receipts), *facts.claimed(claims)))

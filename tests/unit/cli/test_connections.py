@@ -12,7 +12,8 @@ from uvicorn.server import ServerState
 from doorstep.api.middleware import IDENTIFIED
 from doorstep.cli.connection_limits import ConnectionLimits, Connections
 from doorstep.cli.connections import HEAD_BYTES_MAX, HEADERS_MAX, LINE_BYTES_MAX, PIPELINED_MAX, Connection
-from doorstep.telemetry.timings import Closing
+from doorstep.cli.load_shedding import LoadShedder
+from doorstep.telemetry.timings import Closing, Timings
 
 
 class Transport(asyncio.Transport):
@@ -75,11 +76,12 @@ class Application:
 class Client:
     """A client of one connection, and the application that answers it."""
 
-    def __init__(self, limits: ConnectionLimits | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None, shedder: LoadShedder | None = None) -> None:
         self.application = Application()
         self.connections = Connections(limits or ConnectionLimits())
         self.connection = Connection(
             connections=self.connections,
+            shedder=shedder,
             config=uvicorn.Config(self.application, ws="none", log_config=None),
             server_state=ServerState(),
             app_state={},
@@ -318,3 +320,91 @@ async def test_a_connection_counts_as_identified_once_the_application_says_so(cl
     assert (client.connections.counts.identified, client.connections.counts.keyless) == (1, 0)
     client.connection.connection_lost(None)
     assert (client.connections.counts.identified, client.connections.counts.keyless) == (0, 0)
+
+
+# -- too much load ---------------------------------------------------------------------------------------------
+
+SEND = request(path=b"/v1/events", body=b"abc")
+
+
+@pytest.fixture
+def shedder(monkeypatch: pytest.MonkeyPatch) -> LoadShedder:
+    """One that has room for two requests, and whose refusals are not held back."""
+    monkeypatch.setattr("doorstep.cli.connections.REFUSED_AFTER_SECONDS", 0.0)
+    made = LoadShedder(0.3, Timings(), lambda: 0.0, lambda *_, **__: None)
+    made.limit = 2.0
+    return made
+
+
+async def test_only_requests_that_send_events_are_refused_under_load_and_their_connection_stays_usable(
+    shedder: LoadShedder,
+) -> None:
+    busy = [Client(shedder=shedder) for _ in range(2)]
+    for one in busy:
+        one.application.gate.clear()
+        one.send(SEND)
+    client = Client(shedder=shedder)
+    client.send(request(b"X-Correlation-Id: mine", path=b"/v1/events", body=b"a" * 100_000))
+    assert await client.statuses() == [429]
+    assert client.application.requests == []
+    head = client.transport.sent.lower()
+    assert b"retry-after: " in head and b"x-correlation-id: mine" in head
+    assert client.connection.flow.read_paused is False and client.connection._in_body is False
+    for one in (request(path=b"/healthz"), SEND.replace(b"POST", b"GET"), request(path=b"/v1/endpoints")):
+        client.send(one)
+        await client.statuses()
+    assert await client.statuses() == [429, 200, 200, 200]
+    for one in busy:
+        one.application.gate.set()
+        assert await one.statuses() == [200]
+    assert shedder.in_progress == 0
+    client.send(SEND)
+    assert await client.statuses() == [429, 200, 200, 200, 200]
+    assert not client.transport.closed
+    assert {kind.status for kind in shedder._timings.requests} == {429}
+
+
+async def test_responses_keep_the_order_of_their_requests_if_one_is_refused(shedder: LoadShedder) -> None:
+    shedder.limit = 0.0
+    client = Client(shedder=shedder)
+    client.send(SEND + request() + SEND + request())
+    statuses = await client.statuses()
+    assert statuses == [429, 200, 200, 200], "requests behind an unanswered one are not refused"
+
+
+async def test_a_request_that_never_becomes_complete_takes_nobodys_place(shedder: LoadShedder) -> None:
+    for _ in range(10):
+        Client(shedder=shedder).send(SEND[:-1])
+    await asyncio.sleep(0)
+    assert shedder.in_progress == 0
+    client = Client(shedder=shedder)
+    client.send(SEND)
+    assert await client.statuses() == [200]
+
+
+async def test_a_client_that_leaves_gives_its_place_back(shedder: LoadShedder) -> None:
+    client = Client(shedder=shedder)
+    client.application.gate.clear()
+    client.send(SEND)
+    await asyncio.sleep(0)
+    assert shedder.in_progress == 1
+    client.connection.connection_lost(None)
+    client.application.gate.set()
+    await client.statuses()
+    assert shedder.in_progress == 0
+
+
+async def test_a_refused_client_that_asked_for_it_is_disconnected(shedder: LoadShedder) -> None:
+    shedder.limit = 0.0
+    client = Client(shedder=shedder)
+    client.send(request(b"Connection: close", path=b"/v1/events"))
+    assert await client.statuses() == [429]
+    assert client.transport.closed
+
+
+async def test_a_refused_body_that_does_not_end_is_given_up(shedder: LoadShedder) -> None:
+    shedder.limit = 0.0
+    client = Client(NOW, shedder)
+    client.send(SEND[:-1])
+    client.connections.sweep()
+    assert client.transport.closed
