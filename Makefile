@@ -107,13 +107,15 @@ clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# -- programs that only tests need: a browser, Prometheus with its promtool, and PgBouncer ------------------------------
+# -- programs that only tests need: browser, Prometheus, PgBouncer, nginx, systemd ----------------------------------------
 
 APT := $(shell command -v apt-get 2>/dev/null)
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo -n,)
 MISSING = $(if $(shell command -v chromium chromium-browser google-chrome 2>/dev/null),,chromium fonts-dejavu-core) \
 	$(if $(shell command -v promtool 2>/dev/null),,prometheus) \
-	$(if $(shell PATH=$$PATH:/usr/sbin command -v pgbouncer 2>/dev/null),,pgbouncer)
+	$(if $(shell PATH=$$PATH:/usr/sbin command -v pgbouncer 2>/dev/null),,pgbouncer) \
+	$(if $(shell PATH=$$PATH:/usr/sbin command -v nginx 2>/dev/null),,nginx-light) \
+	$(if $(shell command -v systemd-analyze 2>/dev/null),,systemd)
 
 programs:
 	@if [ -n "$(strip $(MISSING))" ] && [ -n "$(APT)" ]; then \

@@ -20,6 +20,7 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import data_path, pinned, pinned_url
 from doorstep.cli.options import settings_from
 from doorstep.cli.output import Output, say
+from doorstep.cli.service_manager import notify
 from doorstep.config import PREFIX, Settings, secrets_of
 from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
 from doorstep.loop_binding import run_until_stopped
@@ -139,12 +140,15 @@ def work(given: Mapping[str, object], app: str | None, *, isolate: bool, end_wit
             doorstep.start()
             freeze_startup_objects()
             if not end_with_parent:
+                notify("READY=1")
                 say(
                     f"A Doorstep worker delivers from {data_location(doorstep.settings)}; Ctrl-C stops it",
                     *admin_key_line(doorstep),
                 )
             await stop.wait()
         finally:
+            if not end_with_parent:
+                notify("STOPPING=1")
             await doorstep.close()
 
     return run_command(doorstep.settings, command, log_lines=doorstep.server.log_lines)

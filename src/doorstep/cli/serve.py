@@ -31,6 +31,7 @@ from doorstep.cli.run import (
     naming_database,
     run_command,
 )
+from doorstep.cli.service_manager import notify, passed_socket
 from doorstep.clock import SECOND
 from doorstep.config import Settings
 from doorstep.console.sessions import LASTS, SignInLinks
@@ -56,9 +57,14 @@ def serve(given: Mapping[str, object], app: str | None, *, isolate: bool) -> int
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
         doorstep.telemetry.failures = None  # the log of this command has them
-        with listener(settings.host, settings.port) as listening:
+        with passed_socket() or listener(settings.host, settings.port) as listening:
             url = address(listening)
-            await serve_until(doorstep, listening, stop, lambda link: say(*banner(doorstep, url, link)))
+
+            def ready(link: str | None) -> None:
+                notify("READY=1")
+                say(*banner(doorstep, url, link))
+
+            await serve_until(doorstep, listening, stop, ready)
 
     return run_command(doorstep.settings, command, log_lines=doorstep.server.log_lines)
 
@@ -87,6 +93,7 @@ async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asynci
         finally:
             supervising.cancel()  # this comes first, so that the supervisor does not restart workers that are stopping
     finally:
+        notify("STOPPING=1")
         await asyncio.gather(supervisor.stop(settings.grace_seconds + _LAST_WRITES_SECONDS), doorstep.close())
 
 
