@@ -85,6 +85,8 @@ class Claimer:
         self._share_slots(due, now)
         probes = await self._acquire_probes(due, now)
         forced_max, quotas = self._within_bytes(self._quotas(due, now), now)
+        if not quotas and all(lane.due_at > now for lane in lanes):  # nothing is due, not even an operator's retry
+            return _next_at(served, quotas, now)
         parts = self._parts(quotas, due, now)
         until = self._clock.now() + seconds(self._tuning.lease_seconds)
         first = [part for part, *_ in parts]
