@@ -19,6 +19,11 @@ from tests.support.postgres_server import PostgresServer
 StoreName = Literal["sqlite", "postgres"]
 
 
+_OPTIONS = ["max_wal_size=4GB", "shared_buffers=256MB", "wal_init_zero=off"]
+"""A new server fills each segment of its log with zeros before it uses it; one that has run for a while uses old
+segments again. Without the last option, a slice that begins a segment writes 40 to 120 KB more per event."""
+
+
 @dataclass(frozen=True)
 class Database:
     store: StoreName
@@ -90,5 +95,5 @@ class Databases:
 
     def _running_server(self) -> PostgresServer:
         if self._server is None:
-            self._server = PostgresServer(options=["max_wal_size=4GB", "shared_buffers=256MB"]).start()
+            self._server = PostgresServer(options=_OPTIONS).start()
         return self._server

@@ -32,6 +32,8 @@ class Usage(NamedTuple):
     cpu_seconds: float
     sleeps: float
     """How often a thread slept. Each is a wake-up later."""
+    background_sleeps: float
+    """The part of `sleeps` that is due to the database server's own processes, such as its background writer."""
     switches: float
     """The number of context switches: sleeps, and interruptions by the scheduler."""
     written_bytes: float
@@ -46,9 +48,11 @@ def usage_of(pid: int, database: Database) -> Usage:
     roots = [pid] if database.server is None or database.server.pid is None else [pid, database.server.pid]
     members = [member for root in roots for member in _family(root)]
     sleeps, interruptions = _switches(members)
+    background, _ = _switches(member for root in roots[1:] for member in _background(root))
     return Usage(
         sum(map(process_cpu, roots)),
         sleeps,
+        background,
         sleeps + interruptions,
         sum(map(_written_bytes, members)),
     )
@@ -94,6 +98,12 @@ def _traced(command: list[str], calls: re.Pattern[str], work: Callable[[], objec
 
 def _family(pid: int) -> list[int]:
     return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+
+
+def _background(server_pid: int) -> list[int]:
+    """The processes of a PostgreSQL server that serve no connection. The title of the others names their client."""
+    members = [psutil.Process(pid) for pid in _family(server_pid)]
+    return [one.pid for one in members if "127.0.0.1" not in " ".join(one.cmdline())]
 
 
 def _switches(pids: Iterable[int]) -> tuple[int, int]:

@@ -94,7 +94,10 @@ def measure(setting: Setting) -> Iterator[Figure]:
             time.sleep(setting.scaled(60, 20))
             idle = system.rest(setting.scaled(20, 10))
             yield Figure(f"{store}: idle, CPU", 100 * idle.cpu_seconds, "% of a core", at_most(0.2))
-            yield Figure(f"{store}: idle, wake-ups", idle.sleeps, "/s", at_most(5))
+            yield Figure(f"{store}: idle, wake-ups", idle.sleeps - idle.background_sleeps, "/s", at_most(5))
+            if idle.background_sleeps:
+                name = f"{store}: idle, wake-ups of the server's own processes"
+                yield Figure(name, idle.background_sleeps, "/s")
             yield from _seldom(system, seldom, idle, steady_us)
             system.check_settled()
 

@@ -65,7 +65,8 @@ _FREE_BYTES_MIN = 2**20
 _ANNOUNCE_SECONDS = 0.01
 """The minimum time between two notifications to other processes about new outbox messages."""
 _WATCH_SECONDS = 1.0
-"""The minimum time between two looks for incidents and bulk operations of other processes."""
+"""The minimum time between two looks for incidents, bulk operations and leases. It is no longer than the shortest lease
+that a worker may have."""
 
 
 class Registry:
@@ -288,6 +289,7 @@ class Components:
         """Hint that deliveries may be due."""
         if self.worker is not None:
             self.worker.wake()
+            self.wake_watchers()
 
     def wake_bulk_runner(self) -> None:
         """Hint that a bulk operation was started, or that an operator changed one."""
@@ -295,8 +297,8 @@ class Components:
             self.bulk_runner.wake.set()
 
     def wake_watchers(self) -> None:
-        """Hint that another process has written something, perhaps an incident or a bulk operation. These services look
-        for it at most once a second."""
+        """Hint that something was written, perhaps an incident, a bulk operation or a claim of another worker. These
+        services look for it at most once a second."""
         if self.worker is not None and self._watching is None:
             self._watching = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._wake_watchers)
 
@@ -305,6 +307,7 @@ class Components:
         if self.worker is not None:
             self.alerter.wake.set()
             self.bulk_runner.wake.set()
+            self.worker.reclaimer.search_soon()
 
     def wake_forwarder(self) -> None:
         """Hint that there may be messages in the outbox."""

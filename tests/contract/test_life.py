@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from itertools import pairwise
 
+import pytest
+
 from doorstep.clock import SECOND
 from doorstep.errors import StoreUnavailable
 from doorstep.model.claim import Quota
@@ -14,7 +16,7 @@ from doorstep.model.event import EventView
 from doorstep.stores.store import Store, Topic
 from tests.contract.places import Place
 from tests.contract.scene import LEASE, Scene
-from tests.support.builders import a_submission, an_org
+from tests.support.builders import a_submission, an_endpoint, an_org
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.shortcuts import put
 
@@ -55,6 +57,33 @@ async def test_work_accepted_by_one_store_wakes_the_others_that_share_it(scene: 
             await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id]))
             with suppress(TimeoutError):
                 await asyncio.wait_for(woken.wait(), 0.2)
+
+
+async def test_changes_and_dead_letters_wake_who_looks_for_incidents_in_this_process_and_in_others(
+    scene: Scene, other_store: Store
+) -> None:
+    if not scene.store.features.announces_work:
+        pytest.skip("services poll this store")
+    here, there = asyncio.Event(), asyncio.Event()
+    scene.store.on_wakeup(Topic.INCIDENTS, here.set)
+    other_store.on_wakeup(Topic.INCIDENTS, there.set)
+
+    async def change() -> None:
+        await put(scene.store, an_endpoint(scene.org_id), 0)
+
+    async def lose() -> None:
+        await scene.accept()
+        await scene.kill(await scene.claim_one())
+
+    for write in (change, lose):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not there.is_set():  # a hint may be lost, so one of many is enough
+                here.clear()
+                await write()
+                assert here.is_set(), "a write of this process is never missed"
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(there.wait(), 0.2)
+        there.clear()
 
 
 async def test_work_under_way_when_a_store_closes_is_done_or_refused_as_unavailable(

@@ -8,6 +8,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import asyncpg
 import psycopg
 import pytest
 from pydantic import SecretStr
@@ -15,20 +16,24 @@ from pydantic import SecretStr
 from doorstep import Doorstep, Settings
 from doorstep.clock import SECOND
 from doorstep.loop_binding import LoopBinding, Pin
-from doorstep.services import forwarder
+from doorstep.services import coordination, forwarder
 from doorstep.stores.open import store_from_url
 from doorstep.stores.sql.postgres import PostgresStore
+from doorstep.stores.sql.postgres.wakeups import POSTED
 from doorstep.stores.store import Task, Topic
 from tests.integration import outbox_shop as shop
 from tests.support.patience import PATIENCE_SECONDS
 
 NEVER_SECONDS = 3_600.0
+IGNORES = "CREATE OR REPLACE FUNCTION doorstep_outbox_announce() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$"
+"""A deliberately broken trigger."""
 
 
 @pytest.fixture(autouse=True)
 def _no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarder, "POLL_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(forwarder, "NOTICED_POLL_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(coordination, "IDLE_POLL_SECONDS", NEVER_SECONDS)
 
 
 async def until_asleep(ds: Doorstep) -> None:
@@ -43,7 +48,12 @@ async def until_asleep(ds: Doorstep) -> None:
 
 
 async def has_looked(ds: Doorstep) -> None:
-    """Wait until the forwarder has been woken, has read the whole outbox, and has decided how long to sleep."""
+    """Wait until the forwarder has been hinted, has read the whole outbox, and has decided how long to sleep."""
+    ds.components.forwarder._empty_polls = 0
+    await has_looked_without_hint(ds)
+
+
+async def has_looked_without_hint(ds: Doorstep) -> None:
     looked, run_once = asyncio.Event(), ds.components.forwarder.run_once
 
     async def noted() -> float | None:
@@ -55,6 +65,16 @@ async def has_looked(ds: Doorstep) -> None:
     ds.components.forwarder.wake.set()
     await looked.wait()
     ds.components.forwarder.run_once = run_once  # type: ignore[method-assign]
+
+
+async def until_announced(ds: Doorstep) -> None:
+    """Wait until the forwarder has asked for announcements and sleeps. It need not poll twenty times before."""
+    ds.components.forwarder._empty_polls = forwarder.POLLS_BEFORE_SLEEP
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not ds.components.forwarder._is_asleep:
+            await asyncio.sleep(0.01)
+            await has_looked_without_hint(ds)
+    await has_looked_without_hint(ds)
 
 
 async def until_connected(sender: Doorstep) -> None:
@@ -88,6 +108,83 @@ async def test_a_thread_that_commits_at_once_wakes_the_worker_of_its_own_process
         thread.start()
         await shop.until_forwarded(ds, arrived, 1)
         thread.join()
+
+
+def post_unannounced(url: str, order: str) -> psycopg.Connection:
+    """Post in a program that knows of no worker. The transaction is still open."""
+    connection = psycopg.connect(url)
+    Doorstep(url).send_sync("order.paid", {"order": order}, connection=connection)
+    return connection
+
+
+async def test_on_postgresql_the_commit_of_a_program_that_knows_of_no_worker_wakes_a_sleeping_forwarder(
+    postgres_url: str,
+) -> None:
+    async with shop.running(postgres_url) as (ds, arrived):
+        await until_asleep(ds)
+        await until_announced(ds)
+        post_unannounced(postgres_url, "1").__exit__(None, None, None)
+        await shop.until_forwarded(ds, arrived, 1)
+        assert not ds.components.forwarder._is_asleep, "the next senders need not notify"
+
+
+async def test_two_forwarders_sleep_at_the_same_time_and_either_is_woken(postgres_url: str) -> None:
+    async with shop.running(postgres_url) as (one, arrived):
+        await shop.execute(postgres_url, "DROP TABLE orders")
+        async with shop.running(postgres_url) as (other, arrived_there):
+            for ds in (one, other):
+                await until_asleep(ds)
+                await until_announced(ds)
+            assert one.components.forwarder._is_asleep
+            post_unannounced(postgres_url, "1").__exit__(None, None, None)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not (arrived or arrived_there):
+                    await asyncio.sleep(0.005)
+
+
+async def test_the_control_a_trigger_that_announces_nothing_leaves_a_sleeping_forwarder_asleep(
+    postgres_url: str,
+) -> None:
+    async with shop.running(postgres_url) as (ds, arrived):
+        await shop.execute(postgres_url, IGNORES)
+        await until_asleep(ds)
+        await until_announced(ds)
+        post_unannounced(postgres_url, "1").__exit__(None, None, None)
+        await asyncio.sleep(0.3)
+        assert arrived == []
+        ds.wake()
+        await shop.until_forwarded(ds, arrived, 1)
+
+
+async def test_no_forwarder_sleeps_while_a_transaction_that_posted_unannounced_is_open(postgres_url: str) -> None:
+    async with shop.running(postgres_url) as (ds, arrived):
+        await until_asleep(ds)
+        store = ds.components.store
+        posting = post_unannounced(postgres_url, "1")
+        assert not await store.announce_posts(True)
+        assert not await store.announce_posts(True)
+        posting.commit()
+        assert await store.announce_posts(True)
+        assert arrived == [], "it was not announced, so the forwarder looks once more before it sleeps"
+        posting.close()
+        ds.wake()
+        await shop.until_forwarded(ds, arrived, 1)
+
+
+async def test_senders_do_not_notify_while_no_forwarder_sleeps(postgres_url: str) -> None:
+    heard: list[str] = []
+    async with shop.running(postgres_url) as (ds, arrived):
+        await until_asleep(ds)
+        listening = await asyncpg.connect(postgres_url)
+        await listening.add_listener(POSTED, lambda *parts: heard.append(str(parts[2])))
+        for sleeps in (False, True):
+            assert await ds.components.store.announce_posts(sleeps) is sleeps
+            post_unannounced(postgres_url, str(sleeps)).__exit__(None, None, None)
+            await listening.fetchval("SELECT 1")
+            assert len(heard) == sleeps
+        await listening.close()
+        ds.wake()
+        await shop.until_forwarded(ds, arrived, 2)
 
 
 async def test_on_sqlite_the_commit_of_a_program_that_knows_of_no_worker_is_noticed(tmp_path: Path) -> None:

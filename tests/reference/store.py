@@ -52,6 +52,9 @@ class ReferenceStore(PathVerbs, MessageVerbs, RetentionVerbs, FigureVerbs):
             case Topic.DELIVERIES:
                 return bool(self._tables.by_due(DeliveryState.PENDING))
 
+    async def announce_posts(self, wanted: bool) -> bool:
+        return True
+
     async def acquire_lock(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
         held_by, held_until = self._tables.locks.get(task, ("", 0))
         if held_by != holder and held_until > now:

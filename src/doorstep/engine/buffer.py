@@ -8,7 +8,7 @@ wait here longer than a tenth of a second.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from doorstep.clock import MILLISECOND, Instant
@@ -26,11 +26,23 @@ _UNSTARTED_KEPT = 10_000
 class EndpointBuffer:
     """The claims of one endpoint in this worker."""
 
-    __slots__ = ("_pace", "_window_at", "_window_count", "busy", "fresh_first", "slots", "target", "waiting")
+    __slots__ = (
+        "_pace",
+        "_window_at",
+        "_window_count",
+        "busy",
+        "fresh_first",
+        "promised",
+        "slots",
+        "target",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.waiting: deque[Claim] = deque()
         self.busy = 0
+        self.promised = 0
+        """How many claims the transactions in progress may make. They count whenever slots are shared out."""
         self.slots = 0
         self.target = 0
         self.fresh_first = False
@@ -90,24 +102,37 @@ class ClaimBuffer:
         return buffer
 
     def busy_of(self, endpoint_id: UUID) -> int:
+        """The number of attempts in flight, and of promised claims."""
         buffer = self._endpoints.get(endpoint_id)
-        return buffer.busy if buffer else 0
+        return buffer.busy + buffer.promised if buffer else 0
 
     def busy_endpoints(self) -> Iterator[tuple[UUID, int]]:
-        """Every endpoint with attempts in flight, and the number of these attempts."""
-        return ((key, buffer.busy) for key, buffer in self._endpoints.items() if buffer.busy)
+        """Every endpoint with attempts in flight or promised claims, and their number."""
+        return ((key, busy) for key, buffer in self._endpoints.items() if (busy := buffer.busy + buffer.promised))
 
     def held_endpoints(self) -> Iterator[tuple[UUID, int]]:
-        """Every endpoint with claims, and the number of these claims."""
-        return ((key, buffer.held) for key, buffer in self._endpoints.items() if buffer.held)
+        """Every endpoint with claims, and the number of these claims and of those promised."""
+        return ((key, held) for key, buffer in self._endpoints.items() if (held := buffer.held + buffer.promised))
+
+    def promise(self, promises: Mapping[UUID, int]) -> None:
+        """Count claims that a transaction in progress may make, until `withdraw`. Rounds and acceptances overlap, and
+        must not give the same slots twice."""
+        for endpoint_id, count in promises.items():
+            self[endpoint_id].promised += count
+
+    def withdraw(self, promises: Mapping[UUID, int]) -> None:
+        """Count these claims no longer: those that were made are in the buffer."""
+        for endpoint_id, count in promises.items():
+            self[endpoint_id].promised -= count
 
     @property
     def waiting(self) -> int:
         return sum(len(buffer.waiting) for buffer in self._endpoints.values())
 
     def held_of(self, endpoint_id: UUID) -> int:
+        """The number of claims, and of those promised."""
         buffer = self._endpoints.get(endpoint_id)
-        return buffer.held if buffer else 0
+        return buffer.held + buffer.promised if buffer else 0
 
     def waiting_of(self, endpoint_id: UUID) -> int:
         buffer = self._endpoints.get(endpoint_id)
@@ -173,6 +198,10 @@ class ClaimBuffer:
         self.bytes_of = +self.bytes_of  # drops organizations at zero
 
     def forget_idle(self, now: Instant) -> None:
-        idle = [key for key, buffer in self._endpoints.items() if not buffer.held and not buffer.ahead(now)]
+        idle = [
+            key
+            for key, buffer in self._endpoints.items()
+            if not buffer.held and not buffer.promised and not buffer.ahead(now)
+        ]
         for key in idle:
             del self._endpoints[key]

@@ -69,6 +69,8 @@ class Claimer:
         self._capacity = capacity
         self.backlogged: frozenset[UUID] = frozenset()
         """The endpoints that had deliveries to attempt in the last round, and may have more."""
+        self.short_of_slots = False
+        """Whether one of these could use more slots than it could be given."""
 
     async def claim(self) -> Instant | None:
         """Read the lanes, share out the slots, and claim. Returns the time at which another round may claim more."""
@@ -85,15 +87,22 @@ class Claimer:
         self._share_slots(due, now)
         probes = await self._acquire_probes(due, now)
         forced_max, quotas = self._within_bytes(self._quotas(due, now), now)
+        if not quotas and all(lane.due_at > now for lane in lanes):  # nothing is due, not even an operator's retry
+            return _next_at(served, quotas, now)
         parts = self._parts(quotas, due, now)
         until = self._clock.now() + seconds(self._tuning.lease_seconds)
         first = [part for part, *_ in parts]
-        claims = await self._store.claim(first, now, until, self._worker, forced_max, self._unserved(lanes))
-        if probes:
-            claims = [claim._replace(probe=_is_probe(claim, probes)) for claim in claims]
-        self._take(claims)
-        if any(later for _, *later in parts):
-            await self._claim_rest(quotas, parts, claims, now, until)
+        promises = {quota.endpoint_id: quota.count for quota in quotas}
+        self._buffer.promise(promises)
+        try:
+            claims = await self._store.claim(first, now, until, self._worker, forced_max, self._unserved(lanes))
+            if probes:
+                claims = [claim._replace(probe=_is_probe(claim, probes)) for claim in claims]
+            self._take(claims)
+            if any(later for _, *later in parts):
+                await self._claim_rest(quotas, parts, claims, now, until)
+        finally:
+            self._buffer.withdraw(promises)
         return _next_at(served, quotas, now)
 
     def _take(self, claims: Sequence[Claim]) -> None:
@@ -184,9 +193,12 @@ class Claimer:
             )
             for lane, endpoint in due
         ]
+        self.short_of_slots = False
         granted = shares(demands, self._capacity.slots(now), self._busy_of_orgs())
         for demand in demands:
-            self._buffer[demand.endpoint_id].slots = demand.busy + granted.get(demand.endpoint_id, 0)
+            buffer, more = self._buffer[demand.endpoint_id], granted.get(demand.endpoint_id, 0)
+            buffer.slots = buffer.busy + more
+            self.short_of_slots |= more < demand.busy_max - demand.busy and demand.endpoint_id in self.backlogged
 
     def _busy_of_orgs(self) -> Counter[UUID]:
         """Attempts in flight per organization."""

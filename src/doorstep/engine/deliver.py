@@ -184,7 +184,7 @@ class Deliverer:
         """Classify replies, pass the decisions to the settler, and fill the slots that became free."""
         finished = self._finish(replies, self._clock.now())
         self._fill_slots()
-        if self._claimer.backlogged and any(self.buffer[endpoint_id].low for endpoint_id in finished):
+        if self._claimer.backlogged and any(map(self._frees_slots, finished)):
             self._wake()
 
     def _finish(self, replies: Sequence[tuple[Transmission, Reply]], now: Instant) -> Iterable[UUID]:
@@ -201,6 +201,12 @@ class Deliverer:
         for endpoint_id, count in finished.items():
             self.buffer.finished(endpoint_id, count, now)
         return finished
+
+    def _frees_slots(self, endpoint_id: UUID) -> bool:
+        """Whether another round may now claim more: for this endpoint, because its buffer is low, or for another that
+        was short of slots, because this one has no claim that takes the free slot."""
+        buffer = self.buffer[endpoint_id]
+        return buffer.low or (self._claimer.short_of_slots and not buffer.waiting)
 
     def _settlements(self, claim: Claim, reply: Reply) -> list[Settlement]:
         """The settlement for one reply; an empty list if there is nothing to settle.

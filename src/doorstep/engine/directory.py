@@ -150,6 +150,10 @@ def unseal_secret(endpoint: Endpoint, sealer: Sealer, sealed: bytes) -> str:
     return sealer.unseal(sealed, context=f"secret:{endpoint.endpoint_id}").decode()
 
 
+LEASE_SECONDS_MIN = 1.0
+"""The shortest lease that the settings allow."""
+
+
 class Tuning(Record, frozen=True, kw_only=True):
     """The settings that the engine works with."""
 

@@ -9,6 +9,7 @@ from the store (claim.py), which shares the slots fairly when there is more work
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
@@ -40,10 +41,15 @@ class _Slots:
 class Offer:
     """The slots that one group of accepted events may take."""
 
-    def __init__(self, claimer: Claimer, lease: Lease, now: Instant, slots: int, size: int) -> None:
+    def __init__(
+        self, claimer: Claimer, buffer: ClaimBuffer, lease: Lease, now: Instant, slots: int, size: int
+    ) -> None:
         """`slots` is the number of slots of the worker, and `size` how many bytes of payloads it may still take."""
         self.lease = lease
+        self.promises: Counter[UUID] = Counter()
+        """How many slots each endpoint has been offered; the buffer counts them until the transaction ends."""
         self._claimer = claimer
+        self._buffer = buffer
         self._now = now
         self._slots = slots
         self._bytes = size
@@ -70,6 +76,8 @@ class Offer:
             return False
         if not may_grow(self._held[org_id], slots.held, self._free, self._slots):
             return False
+        self.promises[endpoint_id] += 1
+        self._buffer.promise({endpoint_id: 1})
         slots.held += 1
         self._held[org_id] += 1
         self._free -= 1
@@ -112,7 +120,11 @@ class Intake:
         self.offers += 1
         try:
             lease = Lease(now + seconds(self._tuning.lease_seconds), self._worker)
-            yield Offer(self._claimer, lease, now, self._capacity.slots(now), size)
+            offer = Offer(self._claimer, self._buffer, lease, now, self._capacity.slots(now), size)
+            try:
+                yield offer
+            finally:
+                self._buffer.withdraw(offer.promises)
         finally:
             self.offers -= 1
 

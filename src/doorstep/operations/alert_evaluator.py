@@ -75,6 +75,8 @@ class AlertEvaluator:
         self._failing: defaultdict[UUID, set[UUID]] = defaultdict(set)
         """By organization, the endpoints with recent dead letters, including deleted endpoints. Their failure rate may
         still rise above the threshold."""
+        self.idle = False
+        """Whether the last call of `find_reviewable` found nothing that may need a review soon."""
         self._died = 0
         """The value of `Reviewable.died` at the latest review. If it has changed since, there are failures that this
         process has not reviewed: another alerter is handling them, or was killed before it could handle them."""
@@ -83,16 +85,22 @@ class AlertEvaluator:
         """Process up to INCIDENTS_MAX incidents of each organization."""
         await process_all(await self._store.find(None, OrgsWithIncidents()), self._process_org)
 
-    async def find_reviewable(self) -> Reviewable | None:
-        """Find the work for the next review without changing anything; None if there is nothing to do."""
+    async def find_reviewable(self, idle_until: Instant) -> Reviewable | None:
+        """Find the work for the next review without changing anything; None if there is nothing to do. If no delivery
+        is waiting and no alert must be reviewed until `idle_until`, only a write can lead to work before then, and
+        `idle` is set."""
         await self._directory.refresh()
-        late = await self._measurements.late(self._directory)
-        to_review = await self._store.find(None, OrgsToReview(now=self._clock.now()))
+        lanes = await self._store.due_lanes(self._clock.now())
+        late = self._measurements.late(lanes, self._directory)
+        soon = await self._store.find(None, OrgsToReview(now=idle_until))
+        to_review = await self._store.find(None, OrgsToReview(now=self._clock.now())) if soon else []
         for org_id in (*to_review, *self._failing):
             late.setdefault(org_id, {})
         late.pop(OPERATIONS_ORG, None)
         died = (await self._store.figures(None, [None], names=("died",)))[None].died
-        return Reviewable(late, died) if late or died != self._died else None
+        found = Reviewable(late, died) if late or died != self._died else None
+        self.idle = not (lanes or soon or found)
+        return found
 
     async def review(self, found: Reviewable) -> None:
         """Measure again, and apply the changes that result from the passage of time."""
@@ -137,7 +145,8 @@ class AlertEvaluator:
         late = None
         if any(one.kind is IncidentKind.RULES_CHANGED for one in incidents):
             await self._measurements.add_conditions(batch, self._directory.endpoints)
-            late = (await self._measurements.late(self._directory)).get(org_id, {})
+            lanes = await self._store.due_lanes(self._clock.now())
+            late = self._measurements.late(lanes, self._directory).get(org_id, {})
         await self._finish(batch, late)
 
     async def _review_org(self, org_id: UUID, late: Late) -> None:
@@ -274,11 +283,11 @@ class Measurements:
         for endpoint_id, figures in found.items():
             _add_level(batch, Rule.DEAD_LETTERS, endpoint_id, figures.now_dead)
 
-    async def late(self, directory: Directory) -> dict[UUID, Late]:
+    def late(self, lanes: Iterable[Lane], directory: Directory) -> dict[UUID, Late]:
         """By organization, the endpoints whose deliveries have been due for a while although nothing holds them."""
         now = self._clock.now()
         found: dict[UUID, Late] = {}
-        for lane in await self._store.due_lanes(now):
+        for lane in lanes:
             endpoint = directory.endpoint(lane.endpoint_id)
             if endpoint is None or endpoint.state is not EndpointState.ACTIVE:
                 continue

@@ -1,8 +1,8 @@
 """The Alerter: turns incidents into alerts and messages, in one process at a time.
 
-It looks for incidents once a second, which takes one index lookup. A fact that accompanies an incident immediately
-wakes the alerter of the same process. The alerter acquires its lock only when there is something to do, so an idle
-installation writes nothing.
+It looks for incidents when it is woken, at most once a second, or once a second on a store that does not announce them.
+A look takes one index lookup. A fact that accompanies an incident immediately wakes the alerter of the same process. The
+alerter acquires its lock only when there is something to do, so an idle installation writes nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ the failure sooner."""
 POLL_SECONDS = 1.0
 REVIEW_SECONDS = 5.0
 """How often open alerts, failure rates and late deliveries are measured again."""
+_IDLE_REVIEW_SECONDS = 30.0
+"""How often these are measured on a store that announces work, while nothing is waiting and nothing is written."""
 _CLEAN_EVERY: Instant = 3_600 * SECOND
 _CLEAN_BATCH = 500
 _SILENCE_RETENTION: Instant = DAY
@@ -40,9 +42,11 @@ class Alerter:
         self._evaluator = evaluator
         self._clock = clock
         self._retention: Instant = round(retention_days * DAY)
+        self._announced = store.features.announces_work
         self.lock = TaskLock(store, Task.ALERTS, holder, clock, LEASE_SECONDS)
         self._is_new = False
         """Whether this process took over and has not yet loaded the failing endpoints."""
+        self._reviewed_at: Instant = 0
         self._review_at: Instant = 0
         self._clean_at: Instant = 0
         self.wake = asyncio.Event()
@@ -58,7 +62,8 @@ class Alerter:
         The review and the cleanup happen even if processing fails or incidents keep coming. Otherwise, one organization
         could delay the recovery notices of all others.
         """
-        active = await self._store.any_waiting(Topic.INCIDENTS) and await self._acquire()
+        waiting = await self._store.any_waiting(Topic.INCIDENTS)
+        active = waiting and await self._acquire()
         try:
             if active:
                 await self._load_if_new()
@@ -66,13 +71,24 @@ class Alerter:
         finally:
             await self._review_if_due()
             await self._clean_if_due()
-        return 0.0 if active else POLL_SECONDS
+        if active:
+            return 0.0
+        # If incidents wait although another process has the lock, nothing announces that it was killed.
+        return POLL_SECONDS if waiting or not self._announced else self._seconds_to_review()
+
+    def _seconds_to_review(self) -> float:
+        return max(0.0, (self._review_at - self._clock.now()) / SECOND)
 
     async def _review_if_due(self) -> None:
-        if 0 < self._review_at - self._clock.now() <= seconds(REVIEW_SECONDS):  # the clock may be set back
+        """Review if that is due. If the alerter was woken, something was written, which ends a long pause."""
+        now = self._clock.now()
+        self._review_at = min(self._review_at, max(now, self._reviewed_at + seconds(REVIEW_SECONDS)))
+        if 0 < self._review_at - now <= seconds(_IDLE_REVIEW_SECONDS):  # the clock may be set back
             return
-        self._review_at = self._clock.now() + seconds(REVIEW_SECONDS)
-        found = await self._evaluator.find_reviewable()
+        self._reviewed_at = now
+        found = await self._evaluator.find_reviewable(now + seconds(_IDLE_REVIEW_SECONDS))
+        idle = self._announced and self._evaluator.idle
+        self._review_at = now + seconds(_IDLE_REVIEW_SECONDS if idle else REVIEW_SECONDS)
         if found is None:
             await self.lock.release()
         elif await self._acquire():

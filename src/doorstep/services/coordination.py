@@ -24,13 +24,12 @@ _FORGET_BATCH = 500
 
 
 IDLE_POLL_SECONDS = 10.0
-"""How often an idle service looks for work that another process has added to a store that notices all writes. The store
-wakes it, so this is only a precaution."""
+"""How often an idle service looks for work on a store that announces it (`Features.announces_work`)."""
 
 
 def poll_seconds(store: Store, seconds: float) -> float:
-    """How often an idle service polls; `seconds` on a store that may not notice what other processes write."""
-    return IDLE_POLL_SECONDS if store.features.notices_writes else seconds
+    """How often an idle service polls; `seconds` on a store that does not announce work."""
+    return IDLE_POLL_SECONDS if store.features.announces_work else seconds
 
 
 class TaskLock:

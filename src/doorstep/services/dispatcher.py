@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from doorstep.clock import MILLISECOND, SECOND, Clock, Instant
+from doorstep.clock import MILLISECOND, SECOND, Clock, Instant, seconds
 from doorstep.engine.deliver import Deliverer
 from doorstep.engine.directory import Directory
 
@@ -17,9 +17,11 @@ _REFRESH_EVERY: Instant = SECOND // 4
 _ROUND_PAUSE: Instant = 2 * MILLISECOND
 """The minimum time between two rounds while attempts are running, so that a busy worker claims hundreds of deliveries
 at a time."""
-_RECLAIM_SECONDS_MAX = 0.8
-"""The longest time between two searches for expired leases. Doorstep promises to retry the work of a lost worker within
-its lease plus one second, also if that worker's leases are shorter than those of this process."""
+RECLAIM_SLACK_SECONDS = 0.8
+"""How long after its end the search for expired leases finds a lease that was made since the last search. Doorstep
+promises to retry the work of a lost worker within its lease plus one second."""
+_LOOK_SECONDS = 1.0
+"""How often to look at the clock, which reads nothing from the store."""
 
 
 class Dispatcher:
@@ -69,14 +71,19 @@ class Reclaimer:
         next_expiry: Callable[[Instant, float], Awaitable[float]],
         clock: Clock,
         wake_dispatcher: Callable[[], None],
+        seconds_max: float,
     ) -> None:
-        """`look` adjusts leases to a clock that was set (clock_watch.py). `next_expiry` returns how many seconds are left
-        until a lease may end, but at most the given number."""
+        """`look` adjusts leases to a clock that was set (clock_watch.py); it must look about once a second. `next_expiry`
+        returns how many seconds are left until a lease may end, but at most the given number. `seconds_max` is the
+        longest time between two searches. A lease that is made in between, and that nothing announces, must not end more
+        than `RECLAIM_SLACK_SECONDS` before the next search."""
         self._look = look
         self._reclaim = reclaim
         self._next_expiry = next_expiry
         self._clock = clock
         self._wake_dispatcher = wake_dispatcher
+        self._seconds_max = seconds_max
+        self._search_at: Instant = 0
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
@@ -87,11 +94,24 @@ class Reclaimer:
         """
         now = self._clock.now()
         if held := await self._look(now):
-            return min(held, _RECLAIM_SECONDS_MAX)
-        left = await self._next_expiry(now, _RECLAIM_SECONDS_MAX)
+            return min(held, RECLAIM_SLACK_SECONDS)
+        left = (self._search_at - now) / SECOND
+        if not 0 < left <= self._seconds_max:  # the clock may be set back
+            left = await self._search(now)
+            self._search_at = now + seconds(left)
+        return min(left, _LOOK_SECONDS)
+
+    def search_soon(self) -> None:
+        """Search in the next round, because another worker may have made claims."""
+        self._search_at = 0
+        self.wake.set()
+
+    async def _search(self, now: Instant) -> float:
+        """Search, and return the seconds until the next search."""
+        left = await self._next_expiry(now, self._seconds_max)
         if left > 0:
             return left
         if not await self._reclaim(now):
-            return _RECLAIM_SECONDS_MAX
+            return RECLAIM_SLACK_SECONDS  # another worker was faster
         self._wake_dispatcher()
         return 0.0

@@ -16,13 +16,13 @@ from msgspec import UNSET
 
 from doorstep.clock import AnchoredClock, Clock, to_iso
 from doorstep.engine.deliver import Deliverer
-from doorstep.engine.directory import Directory, Tuning
+from doorstep.engine.directory import LEASE_SECONDS_MIN, Directory, Tuning
 from doorstep.engine.reclaim import next_expiry_seconds, reclaim
 from doorstep.errors import StoreUnavailable
 from doorstep.policy.retry import Random
 from doorstep.services.clock_watch import ClockWatch
-from doorstep.services.coordination import poll_seconds
-from doorstep.services.dispatcher import POLL_SECONDS, Dispatcher, Reclaimer
+from doorstep.services.coordination import IDLE_POLL_SECONDS, poll_seconds
+from doorstep.services.dispatcher import POLL_SECONDS, RECLAIM_SLACK_SECONDS, Dispatcher, Reclaimer
 from doorstep.services.maintenance import Cleaner, ClockSync, RollupAggregator
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import ServiceTrouble, Telemetry
@@ -72,16 +72,18 @@ class Worker:
         self.dispatcher = Dispatcher(self.deliverer, directory, clock, poll_seconds(store, POLL_SECONDS))
         self.rollup_aggregator = RollupAggregator(store, clock, tuning, name)
         settler = self.deliverer.settler
+        self.reclaimer = Reclaimer(
+            ClockWatch(store, clock, telemetry, name).look,
+            lambda now: reclaim(store, directory, settler, now, random),
+            lambda now, seconds_max: next_expiry_seconds(store, now, seconds_max),
+            clock,
+            self.wake,
+            _reclaim_seconds(store, tuning),
+        )
         self.services: list[Service] = [
             self.dispatcher,
             settler,
-            Reclaimer(
-                ClockWatch(store, clock, telemetry, name).look,
-                lambda now: reclaim(store, directory, settler, now, random),
-                lambda now, seconds_max: next_expiry_seconds(store, now, seconds_max),
-                clock,
-                self.wake,
-            ),
+            self.reclaimer,
             Cleaner(store, clock, tuning, telemetry, self.wake),
             self.rollup_aggregator,
             *extra_services,
@@ -170,6 +172,15 @@ async def pause(wake: asyncio.Event, delay: float | None) -> None:
     finally:
         if timer is not None:
             timer.cancel()
+
+
+def _reclaim_seconds(store: Store, tuning: Tuning) -> float:
+    """The longest time between two searches for expired leases. No lease that is made after a search ends sooner than
+    the shortest lease that a worker may have. Where claims of other workers are noticed, only the leases of this worker
+    count."""
+    if store.features.notices_writes:
+        return min(tuning.lease_seconds + RECLAIM_SLACK_SECONDS, IDLE_POLL_SECONDS)
+    return min(tuning.lease_seconds, LEASE_SECONDS_MIN) + RECLAIM_SLACK_SECONDS
 
 
 def worker_name() -> str:

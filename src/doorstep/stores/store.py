@@ -62,11 +62,12 @@ class Features(Record, frozen=True):
     many_machines: bool
     """Processes on several machines can share the store. They all use the store's time instead of their own clocks."""
     notices_posts: bool
-    """The store calls the `Topic.OUTBOX` wake-up whenever another program commits, so the outbox need not be polled
-    frequently."""
+    """The store calls the `Topic.OUTBOX` wake-up whenever another program commits, also without `announce_posts`."""
     notices_writes: bool = False
-    """The store calls the wake-ups of all topics whenever another process has written anything. None is lost, so an idle
-    process need not poll."""
+    """The store calls the wake-ups of all topics whenever another process has written anything, even a claim."""
+    announces_work: bool = False
+    """The store calls the wake-ups of a topic when another process has added work to it. So an idle process polls only
+    as a precaution: a process may die between its write and its wake-up."""
 
 
 class Topic(StrEnum):
@@ -75,6 +76,8 @@ class Topic(StrEnum):
     DELIVERIES = "deliveries"
     OUTBOX = "outbox"
     INCIDENTS = "incidents"
+    """Also announces other changes that services look for at most once a second, such as bulk operations. A store that
+    announces work announces these after writes of the own process, too."""
 
 
 class Task(StrEnum):
@@ -178,7 +181,8 @@ class Store(Protocol):
 
     def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
         """Register `wake`, which the store calls in the event loop when another process may have added work. The calls
-        are only hints: they may be lost or repeated."""
+        are only hints: they may be lost or repeated. Wake-ups of `Topic.INCIDENTS` also follow writes of this process
+        that may have added an incident."""
 
     def wake_others(self, topic: Topic) -> None:
         """Wake the other processes that use `on_wakeup`, unless they detect changes automatically. Call this in the
@@ -187,6 +191,12 @@ class Store(Protocol):
     async def any_waiting(self, topic: Topic) -> bool:
         """Whether the outbox (`Topic.OUTBOX`) or the list of incidents (`Topic.INCIDENTS`) has an entry. This must be
         very cheap, because it is called constantly."""
+
+    async def announce_posts(self, wanted: bool) -> bool:
+        """Ask for a wake-up of `Topic.OUTBOX` after every commit of a message, whichever program made it, or end that.
+        Returns whether every message that is committed from now on causes one. If not, a transaction that began before
+        may still commit messages: ask again later. The request ends without notice when the store loses its connection;
+        repeat it, which costs nothing."""
 
     async def acquire_lock(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
         """Acquire or renew the lock of a task. Returns False if another holder has it. The lock ends when the holder

@@ -160,6 +160,95 @@ async def test_all_that_was_left_is_delivered_from_the_store() -> None:
     assert (await count_states(bench.store))[D.DELIVERED] == 20
 
 
+# -- acceptances and rounds at the same time -----------------------------------------------------------------
+
+
+def held_up(bench: Bench, verb: str) -> tuple[asyncio.Event, asyncio.Event]:
+    """Hold up the next call of the store. Returns an event that is set when it has begun, and one that lets it go on."""
+    begun, go_on, call = asyncio.Event(), asyncio.Event(), getattr(bench.failing.kept, verb)
+
+    async def hold_up(*args: Any) -> Any:
+        del bench.failing.answers[verb]
+        begun.set()
+        await go_on.wait()
+        return await call(*args)
+
+    bench.failing.answers[verb] = hold_up
+    return begun, go_on
+
+
+async def test_a_round_during_an_acceptance_leaves_an_endpoint_the_connections_that_were_offered() -> None:
+    bench = Bench(msgspec.structs.replace(PLAIN, slots=64, connections_per_endpoint=4))
+    (endpoint,) = await bench.prepare()
+    begun, go_on = held_up(bench, "accept")
+    accepting = asyncio.ensure_future(accepter_of(bench).accept([a_draft(bench) for _ in range(3)]))
+    await begun.wait()
+    await bench.accept(endpoint, 20)
+    await bench.deliverer.round()
+    assert len(bench.http.started) == 1
+    go_on.set()
+    await accepting
+    assert len(bench.http.started) == 4
+    bench.http.answer(200)
+    await bench.write_down()
+    await bench.deliverer.round()
+    assert len(bench.http.unanswered) == 4, "the offer has ended"
+
+
+async def test_an_acceptance_during_a_round_leaves_an_organization_its_share() -> None:
+    bench = Bench()
+    first, second = await bench.prepare(2)
+    await bench.accept(first, 20)
+    begun, go_on = held_up(bench, "claim")
+    claiming = asyncio.ensure_future(bench.deliverer.round())
+    await begun.wait()
+    (receipt,) = await accepter_of(bench).accept([a_draft(bench, endpoint_ids=(second.endpoint_id,))])
+    assert receipt.claims == ()
+    go_on.set()
+    await claiming
+    assert len(bench.http.started) == 4, "half of the slots"
+
+
+async def test_a_call_that_fails_ends_its_offer() -> None:
+    bench = Bench(msgspec.structs.replace(PLAIN, slots=64, connections_per_endpoint=4))
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint, 20)
+    bench.failing.away = {"accept", "claim"}
+    for call in (accepter_of(bench).accept([a_draft(bench)] * 4), bench.deliverer.round()):
+        with pytest.raises(StoreUnavailable):
+            await call
+    bench.failing.away = set()
+    await bench.deliverer.round()
+    assert len(bench.http.started) == 4
+
+
+async def test_slots_that_an_endpoint_frees_wake_the_dispatcher_for_another_that_was_short_of_them() -> None:
+    bench = Bench()
+    accepting, waiting = await bench.prepare(2)
+    await accepter_of(bench).accept([a_draft(bench, endpoint_ids=(accepting.endpoint_id,))] * 4)
+    assert len(bench.http.started) == 4, "half of the slots"
+    await bench.accept(waiting)
+    await bench.deliverer.round()
+    assert len(bench.http.started) == 4
+    woken = bench.woken
+    bench.http.answer(200, count=1)
+    assert bench.woken == woken + 1
+    await bench.deliverer.round()
+    assert bench.http.started[-1].claim.endpoint_id == waiting.endpoint_id
+
+
+async def test_slots_that_nobody_is_short_of_wake_nobody() -> None:
+    bench = Bench(msgspec.structs.replace(PLAIN, slots=64))
+    accepting, hanging = await bench.prepare(2)
+    await bench.accept(hanging, 20)
+    await bench.deliverer.round()
+    await accepter_of(bench).accept([a_draft(bench, endpoint_ids=(accepting.endpoint_id,))] * 4)
+    woken = bench.woken
+    bench.http.unanswered.reverse()
+    bench.http.answer(200, count=1)
+    assert bench.woken == woken, "the other endpoint uses all its connections"
+
+
 # -- a process that dies ---------------------------------------------------------------------------------------
 
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.errors import StoreUnavailable
-from doorstep.model.alert import OPERATIONS_ORG, AlertRule, Incident, Incidents, Rule
+from doorstep.model.alert import OPERATIONS_ORG, AlertRule, Incident, Incidents, OrgsToReview, Rule
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.operations.alert_batch import CAUSES_MAX
 from doorstep.operations.alert_evaluator import AlertEvaluator
-from doorstep.services.alerter import LEASE_SECONDS, POLL_SECONDS, REVIEW_SECONDS
+from doorstep.services.alerter import LEASE_SECONDS, POLL_SECONDS, REVIEW_SECONDS, Alerter
 from doorstep.stores.store import Store, Task
 from tests.support.builders import an_endpoint, an_org
 from tests.support.shortcuts import put
@@ -50,11 +50,53 @@ async def test_while_nothing_is_the_matter_it_only_looks() -> None:
     assert tower.failing.calls.count("due_lanes") <= 60 / REVIEW_SECONDS + 1
 
 
-async def test_on_a_store_that_notices_other_processes_it_still_looks_each_second_for_what_this_one_wrote() -> None:
+def announcing(tower: Tower) -> Alerter:
+    """An alerter on a store that announces incidents."""
+    tower.failing.features = replace(tower.failing.features, announces_work=True)
+    return tower.another_watch("two")
+
+
+async def test_on_a_store_that_announces_incidents_it_sleeps_while_nothing_is_waiting() -> None:
     tower = Tower()
     await tower.prepare()
-    tower.failing.features = replace(tower.failing.features, notices_writes=True)
-    assert await tower.another_watch("two").run_once() == POLL_SECONDS
+    watch = announcing(tower)
+    assert await watch.run_once() == 30
+    tower.clock.advance(30)
+    assert await watch.run_once() == 30
+
+
+async def test_a_write_that_wakes_a_sleeping_alerter_is_followed_by_a_review_as_soon_as_usual() -> None:
+    tower = Tower()
+    (endpoint,) = await tower.prepare()
+    watch = announcing(tower)
+    await watch.run_once()
+    tower.clock.advance(1)
+    await tower.accept(endpoint)
+    assert await watch.run_once() == REVIEW_SECONDS - 1
+    tower.clock.advance(REVIEW_SECONDS - 1)
+    assert await watch.run_once() == REVIEW_SECONDS, "a delivery waits, and may become late"
+
+
+async def test_an_announcing_alerter_does_not_sleep_past_the_review_of_an_alert() -> None:
+    tower = Tower()
+    await tower.prepare()
+    watch, review_at = announcing(tower), tower.clock.now() + 40 * SECOND
+
+    async def to_review(_: None, query: OrgsToReview) -> list[UUID]:
+        return [tower.org.org_id] if query.now >= review_at else []
+
+    tower.failing.answers["find OrgsToReview"] = to_review
+    assert await watch.run_once() == 30
+    tower.clock.advance(30)
+    assert await watch.run_once() == REVIEW_SECONDS
+
+
+async def test_while_another_process_has_the_lock_waiting_incidents_are_looked_for_each_second() -> None:
+    tower = Tower()
+    (endpoint,) = await tower.prepare()
+    await tower.watch.lock.acquire()
+    await tower.kill(endpoint)
+    assert await announcing(tower).run_once() == POLL_SECONDS
 
 
 async def test_a_death_is_told_in_the_round_that_finds_it_with_one_message_for_the_channel() -> None:

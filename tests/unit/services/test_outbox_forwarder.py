@@ -81,7 +81,7 @@ async def test_while_another_process_forwards_it_looks_each_second_so_that_it_ta
     desk = Desk()
     await desk.bench.prepare()
     features = desk.bench.failing.features
-    desk.bench.failing.features = replace(features, notices_posts=True, notices_writes=True)
+    desk.bench.failing.features = replace(features, notices_posts=True, announces_work=True)
     killed, other = desk.forwarder, desk.another("f2")
     assert await killed.lock.acquire()
     pauses = [await other.run_once() for _ in range(20)]

@@ -15,6 +15,7 @@ from doorstep.services.dispatcher import Dispatcher, Reclaimer
 from doorstep.services.maintenance import Cleaner, ClockSync
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Notice, Telemetry
+from doorstep.testing import FakeClock
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW, a_submission, an_endpoint
 from tests.support.shortcuts import count_states, put, routing_version
@@ -153,12 +154,43 @@ async def test_the_reclaimer_looks_at_once_again_after_a_find_and_otherwise_when
         asked.append(seconds_max)
         return left.pop(0)
 
-    reclaimer = Reclaimer(look, reclaim, next_expiry, AnchoredClock(), lambda: woken.append(True))
+    clock = FakeClock()
+    reclaimer = Reclaimer(look, reclaim, next_expiry, clock, lambda: woken.append(True), 1.5)
     assert await reclaimer.run_once() == 0.0
     assert woken == [True]
     assert await reclaimer.run_once() == 0.8, "another process has settled it"
+    clock.advance(0.8)
     assert await reclaimer.run_once() == 0.25
-    assert (woken, asked) == ([True], [0.8] * 3), "another process may use a shorter lease"
+    assert (woken, asked) == ([True], [1.5] * 3), "a lease that is made after a search may end soon"
+
+
+async def test_the_reclaimer_looks_at_the_clock_each_second_and_searches_when_it_must_or_was_asked_to() -> None:
+    looked, searched = [], []
+
+    async def look(now: Instant) -> float:
+        looked.append(now)
+        return 0.0
+
+    async def nothing(now: Instant) -> int:
+        return 0
+
+    async def next_expiry(now: Instant, seconds_max: float) -> float:
+        searched.append(now)
+        return seconds_max
+
+    clock = FakeClock()
+    reclaimer = Reclaimer(look, nothing, next_expiry, clock, lambda: None, 5.0)
+    for _ in range(10):
+        assert await reclaimer.run_once() == 1.0
+        clock.advance(1)
+    assert (len(looked), len(searched)) == (10, 2)
+    reclaimer.search_soon()
+    assert reclaimer.wake.is_set()
+    await reclaimer.run_once()
+    assert len(searched) == 3
+    clock.advance(-3_600)
+    await reclaimer.run_once()
+    assert len(searched) == 4, "a clock that was set back does not end the searches"
 
 
 async def test_the_next_lease_to_end_is_known_and_nothing_is_waited_for_longer_than_asked() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from doorstep.stores.sql.sqlite.checkpoints import Checkpointer
-from doorstep.stores.sql.sqlite.connections import connect, connect_reader
+from doorstep.stores.sql.sqlite.connections import PAGE_BYTES, connect, connect_reader
 from doorstep.stores.sql.sqlite.writer import WritingConnection
 from tests.unit.stores.notes import PAGES, log_bytes, make_notes, shorten_log, write
 
-FRAME_BYTES = 4_096 + 24
+FRAME_BYTES = PAGE_BYTES + 24
 
 
 @pytest.fixture

@@ -285,7 +285,7 @@ async def test_while_the_whole_file_is_written_again_everybody_is_refused_at_onc
 
 async def asleep(thread: Writer) -> None:
     """Wait until the writer no longer checks at intervals."""
-    await until(lambda: thread._idle_checks >= writer.CHECKS_BEFORE_SLEEP, "a writer that sleeps")
+    await until(lambda: thread._idle_checks > writer.CHECKS_BEFORE_SLEEP, "a writer that sleeps")
     await asyncio.sleep(2 * writer.WATCH_SECONDS)
 
 

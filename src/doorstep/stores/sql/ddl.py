@@ -118,6 +118,8 @@ _READABLE = (
 # Row-level security separates organizations even if a query lacks its WHERE clause. The connection setting
 # `doorstep.org` contains the key of an organization, or `*` for the engine. If it is not set, no row is visible.
 
+POSTED_CHANNEL = "doorstep_posted"
+"""The notification channel for messages in the outbox."""
 SCOPE = "doorstep.org"
 """The setting that restricts a transaction to the rows of one organization."""
 ALL_ORGS = "*"
@@ -135,6 +137,16 @@ def task_lock(task: Task) -> str:
     """An SQL expression for the key of a task's advisory lock. It includes the schema name, so that several Doorstep
     installations in one database do not share locks."""
     return f"hashtextextended(current_schema(), {list(Task).index(task)})"
+
+
+def _outbox_lock(number: int, table: str) -> str:
+    """An SQL expression for the key of a lock that belongs to one outbox. `table` is an expression for its oid."""
+    return f"hashtextextended('{outbox.name}', {table}::oid::bigint * 2 + {number})"
+
+
+_SLEEPER, _POSTER = 0, 1
+OUTBOX_SLEEPER, OUTBOX_POSTER = (_outbox_lock(number, f"'{outbox.name}'::regclass") for number in (_SLEEPER, _POSTER))
+"""The keys of two advisory locks; `_outbox_announcements` describes their use."""
 
 
 def ordering_lock(delivery: str) -> str:
@@ -158,6 +170,7 @@ def postgres_ddl() -> list[str]:
         *_enable_row_security(workers),
         f"CREATE POLICY {workers.name}_of_the_engine ON {workers.name} USING ({_EVERYONE})",
         *_outbox_policies(),
+        *_outbox_announcements(),
         *_routing_lock(),
         *(f"ALTER TABLE {table.name} SET ({parameters})" for table, parameters in _STORAGE.items()),
     ]
@@ -199,6 +212,28 @@ def _outbox_policies() -> list[str]:
         f"CREATE POLICY {name}_read ON {name} FOR SELECT USING ({_EVERYONE} OR {own})",
         f"CREATE POLICY {name}_reject ON {name} FOR UPDATE USING ({_EVERYONE})",
         f"CREATE POLICY {name}_clear ON {name} FOR DELETE USING ({_EVERYONE})",
+    ]
+
+
+def _outbox_announcements() -> list[str]:
+    """Notify the forwarders of new messages, if one of them sleeps until then.
+
+    PostgreSQL serializes the commits of transactions that notify, so they notify only if it is needed. A forwarder that
+    sleeps holds the lock of sleepers, in shared mode. A transaction with messages holds the lock of posters, in shared
+    mode, until it ends, and then looks for sleepers. Before a forwarder relies on being notified, it looks for posters,
+    while it holds the lock of sleepers already. So at least one of the two sees the other. Locks are used because they do
+    not depend on snapshots.
+    """
+    name = f"{outbox.name}_announce"
+    sleeper, poster = (_outbox_lock(number, "TG_RELID") for number in (_SLEEPER, _POSTER))
+    body = (
+        f"$$ BEGIN IF pg_try_advisory_xact_lock_shared({poster}) AND pg_try_advisory_lock({sleeper})"
+        f" THEN PERFORM pg_advisory_unlock({sleeper}); ELSE PERFORM pg_notify('{POSTED_CHANNEL}', ''); END IF;"
+        " RETURN NULL; END $$"
+    )
+    return [
+        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS {body}",
+        f"CREATE TRIGGER {name} AFTER INSERT ON {outbox.name} FOR EACH STATEMENT EXECUTE FUNCTION {name}()",
     ]
 
 

@@ -182,10 +182,24 @@ class SqlVerbs(ABC):
     async def _write(
         self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
+        result = await self._maintain(scope, script, *args, **kwargs)
+        self._announce_change()
+        return result
+
+    async def _maintain(
+        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Write something that no service waits for."""
         return await self._run(Mode.WRITE, scope, lambda: script(*args, **kwargs))
 
     @abstractmethod
     def wake_others(self, topic: Topic) -> None: ...
+
+    @abstractmethod
+    def _announce_change(self) -> None:
+        """Wake the services, also of this process, that look for incidents and other changes. Called after every write
+        except those that do not concern these services: acceptances, claims, heartbeats, maintenance, and settlements
+        without a dead letter."""
 
     # -- engine --------------------------------------------------------------------------------------------
 
@@ -294,7 +308,7 @@ class SqlVerbs(ABC):
         return await self._write(None, cleaning.expire, found, code, reason, now) if found else Moved()
 
     async def clean(self, retention: Retention, now: Instant, limit: int) -> Cleaned:
-        return await self._write(None, cleaning.clean, retention, now, limit)
+        return await self._maintain(None, cleaning.clean, retention, now, limit)
 
     async def clean_entities(
         self,
@@ -357,7 +371,7 @@ class SqlVerbs(ABC):
         self, now: Instant, limit: int | None = None, *, minutes_before: Instant = 0, hours_before: Instant = 0
     ) -> int:
         limit = self.aggregate_max if limit is None else limit
-        return await self._write(None, figures.aggregate, now, limit, minutes_before, hours_before)
+        return await self._maintain(None, figures.aggregate, now, limit, minutes_before, hours_before)
 
     async def figures(
         self,

@@ -16,18 +16,21 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
 import asyncpg
 
 from doorstep.clock import SECOND, Instant
+from doorstep.errors import StoreUnavailable
 from doorstep.model.claim import Claim, Lane, Lease, Quota, Settled, Settlement
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import Receipt, Submission, any_left
 from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.limits import check_submission
 from doorstep.stores.program_sql import NO_DEFINITIONS, SqlDefinitions
-from doorstep.stores.sql.ddl import ALL_ORGS, SCOPE, task_lock
+from doorstep.stores.sql.ddl import ALL_ORGS, OUTBOX_POSTER, OUTBOX_SLEEPER, SCOPE, task_lock
 from doorstep.stores.sql.keys import PostgresKeys
 from doorstep.stores.sql.outbox_insert import POSTGRESQL, OutboxTable, insert_on
 from doorstep.stores.sql.postgres import accept, claim, counters, database_users, settle
@@ -42,7 +45,7 @@ from doorstep.stores.sql.postgres.connections import (
     run_transaction,
 )
 from doorstep.stores.sql.postgres.floors import DueFloors, OutboxFloor
-from doorstep.stores.sql.postgres.wakeups import POSTED, WORK, Wakeups
+from doorstep.stores.sql.postgres.wakeups import CHANGED, POSTED, WORK, Wakeups
 from doorstep.stores.sql.queries.outbox import outbox_above
 from doorstep.stores.sql.queries.rows import lane_from
 from doorstep.stores.sql.queries.transaction import Transaction
@@ -75,14 +78,14 @@ ANY_POSTED = f"SELECT true FROM doorstep_outbox WHERE {FORWARDABLE} AND id > $1 
 ANY_INCIDENT = "SELECT true FROM doorstep_incidents LIMIT 1"
 CLEAR_OUTBOX = "DELETE FROM doorstep_outbox WHERE uid = ANY ($1::uuid[])"
 
-_CHANNELS = {Topic.DELIVERIES: WORK, Topic.OUTBOX: POSTED}
-"""The notification channel of each topic. Incidents have none: one process polls for them once a second."""
+_CHANNELS = {Topic.DELIVERIES: WORK, Topic.OUTBOX: POSTED, Topic.INCIDENTS: CHANGED}
+"""The notification channel of each topic."""
 
 
 class PostgresStore(SqlVerbs):
     """A Store on PostgreSQL 15 or newer. A connection pooler in front of the server must use session pooling."""
 
-    features = Features(many_machines=True, notices_posts=False)
+    features = Features(many_machines=True, notices_posts=False, announces_work=True)
     aggregate_max = 5_000
     """Aggregating 5,000 counters takes 0.1 s if many belong to the same endpoint, and 0.4 s if each belongs to a
     different one. That is 10,000 to 50,000 counters per second."""
@@ -107,6 +110,8 @@ class PostgresStore(SqlVerbs):
         self._due_floors = DueFloors()
         self._outbox_floor = OutboxFloor()
         self._wakeups = Wakeups(self._connect_listener)
+        self._own_wakes: list[Callable[[], None]] = []
+        """Called after changes by this process."""
 
     # -- life cycle ----------------------------------------------------------------------------------------
 
@@ -123,7 +128,10 @@ class PostgresStore(SqlVerbs):
         self._wakeups.start()
 
     async def close(self) -> None:
-        await self._wakeups.stop()
+        unsent = await self._wakeups.stop()
+        with suppress(StoreUnavailable):
+            for channel in unsent:
+                await self._hot.fetch(f"NOTIFY {channel}")
         self._disconnect()
 
     async def migrate(self, definitions: SqlDefinitions = NO_DEFINITIONS) -> None:
@@ -144,12 +152,19 @@ class PostgresStore(SqlVerbs):
         return int(microseconds)
 
     def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
-        if topic in _CHANNELS:
-            self._wakeups.add(wake, _CHANNELS[topic])
+        self._wakeups.add(wake, _CHANNELS[topic])
+        if topic is Topic.DELIVERIES:
+            self._wakeups.add(wake, CHANGED)  # of an endpoint, perhaps
+        if topic is Topic.INCIDENTS:
+            self._own_wakes.append(wake)
 
     def wake_others(self, topic: Topic) -> None:
-        if topic in _CHANNELS:
-            self._wakeups.notify(_CHANNELS[topic])
+        self._wakeups.notify(_CHANNELS[topic])
+
+    def _announce_change(self) -> None:
+        for wake in self._own_wakes:
+            wake()
+        self._wakeups.notify_seldom(CHANGED)
 
     # -- the path of an event ------------------------------------------------------------------------------
 
@@ -194,6 +209,15 @@ class PostgresStore(SqlVerbs):
         return claim.claims_of(rows)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        settled = await self._settle(settlements, now)
+        states = {one.state for one in settlements}
+        if DeliveryState.PENDING in states:
+            self._wakeups.notify_seldom(WORK)  # if this process dies, another makes the retries
+        if DeliveryState.DEAD in states:
+            self._announce_change()
+        return settled
+
+    async def _settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         addresses = await self._keys.addresses({settlement.claim.endpoint_id for settlement in settlements})
         owners = {endpoint_id: address.owner for endpoint_id, address in addresses.items()}
         if settle.is_simple(settlements):
@@ -229,6 +253,12 @@ class PostgresStore(SqlVerbs):
             self._outbox_floor.found_nothing(floor, time.monotonic() - started)
         return posted
 
+    async def announce_posts(self, wanted: bool) -> bool:
+        if wanted:
+            return await self._wakeups.await_posts(OUTBOX_SLEEPER, OUTBOX_POSTER)
+        await self._wakeups.ignore_posts(OUTBOX_SLEEPER)
+        return False
+
     async def outbox(self, limit: int) -> list[OutboxMessage]:
         floor, started = self._outbox_floor.now(), time.monotonic()
         messages, last = await self._read(None, outbox_above, floor, limit)
@@ -250,11 +280,10 @@ class PostgresStore(SqlVerbs):
         """Run a script. Writes without a scope come from the engine itself. They use the hot pool, whose plans use only
         indexes, because a write that sorted all waiting deliveries would delay claims."""
         connections = self._cold if mode is Mode.READ or scope is not None else self._hot
-        if mode is Mode.WRITE_RELAXED:
-            begin = settle.BEGIN_RELAXED
-        else:
-            org_key = None if scope is None else await self._keys.org_key(scope)
-            begin = begin_transaction(org_key, reading=mode is Mode.READ)
+        # A relaxed write is flushed all the same, soon after its commit, and would keep the WAL writer of the server awake
+        # for ten seconds. So all writes here are durable.
+        org_key = None if scope is None else await self._keys.org_key(scope)
+        begin = begin_transaction(org_key, reading=mode is Mode.READ)
         return await connections.run(lambda connection: run_transaction(connection, make_script), begin)
 
     async def _endpoint_quotas(self, quotas: Sequence[Quota]) -> list[EndpointQuota]:

@@ -29,6 +29,11 @@ from doorstep.stores.sql.queries.transaction import Prepared, Row, Rows, Step, T
 
 T = TypeVar("T")
 
+PAGE_BYTES = 2_048
+"""The size of a page in a new file. Each of the two transactions of a single event changes a row or a few in 12 pages,
+which are written whole. With SQLite's default of 4 KiB, an event writes 120 KB, with 2 KiB 65 KB, and with 1 KiB 46 KB.
+Events in batches of 200 cost the same CPU with 2 KiB as with 4 KiB (67 µs), but a fifth more with 1 KiB, and counting
+10,000 events takes 8.6, 10.8 or 15.3 ms."""
 CACHE_KIBIBYTES = 16 * 1024
 """The page cache of the writing connection. With SQLite's default of 2 MiB, this connection would often reread pages of
 a large file."""
@@ -57,6 +62,8 @@ def connect(path: str, *, create: bool = False) -> sqlite3.Connection:
         cached_statements=STATEMENTS_KEPT,
     )
     try:
+        if create:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # no effect on an existing file
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")

@@ -64,6 +64,9 @@ class MemoryStore(SqliteVerbs):
         for wake in self._wakes[topic]:
             wake()
 
+    def _announce_change(self) -> None:
+        self.wake_others(Topic.INCIDENTS)
+
     # -- the outbox ----------------------------------------------------------------------------------------
 
     def post_on(self, connection: object, message: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:

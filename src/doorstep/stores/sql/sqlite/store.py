@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -16,6 +17,7 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.errors import ConfigError, StoreUnavailable
 from doorstep.model.claim import Claim, Lane, Lease, Quota, Settled, Settlement
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import Receipt, Submission, any_left
 from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.limits import check_submission
@@ -57,7 +59,7 @@ class WriteRunner(Protocol):
 class SqliteVerbs(SqlVerbs):
     """The methods that SqliteStore and MemoryStore share."""
 
-    features = Features(many_machines=False, notices_posts=True, notices_writes=True)
+    features = Features(many_machines=False, notices_posts=True, notices_writes=True, announces_work=True)
     aggregate_max = 100
     """Aggregating 100 counters takes 5 ms (18,000 counters per second). During this time, no other process can write to
     the file."""
@@ -111,7 +113,10 @@ class SqliteVerbs(SqlVerbs):
         )
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
-        return await self._run_relaxed(lambda connection: settle.settle(connection, self._keys, settlements, now))
+        settled = await self._run_relaxed(lambda connection: settle.settle(connection, self._keys, settlements, now))
+        if any(one.state is DeliveryState.DEAD for one in settlements):
+            self._announce_change()
+        return settled
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
         return await self._run_relaxed(lambda connection: settle.release(connection, claims, now))
@@ -124,6 +129,9 @@ class SqliteVerbs(SqlVerbs):
     async def any_waiting(self, topic: Topic) -> bool:
         query = ANY_INCIDENT if topic is Topic.INCIDENTS else ANY_POSTED
         return await self._opened_readers().run(lambda connection: connection.execute(query).fetchone() is not None)
+
+    async def announce_posts(self, wanted: bool) -> bool:
+        return True  # the writer notices all commits
 
     async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
         def work(connection: sqlite3.Connection) -> None:
@@ -172,7 +180,7 @@ class SqliteStore(SqliteVerbs):
             raise ConfigError(f"a SQLite store needs a file, got {path!r}; for a store without one use memory://")
         self._path = str(Path(path).absolute())  # the program may change its working directory later
         super().__init__(self._fetch_committed)
-        self._wakes: list[Callable[[], None]] = []
+        self._wakes: dict[Topic, list[Callable[[], None]]] = {topic: [] for topic in Topic}
         self._writer: Writer | None = None
         self._readers: Readers | None = None
 
@@ -185,7 +193,7 @@ class SqliteStore(SqliteVerbs):
         self._readers = Readers(self._path)
         self._writer = Writer(self._path)
         self._writer.start()
-        if self._wakes:
+        if any(self._wakes.values()):
             self._writer.watch(self._wake)
 
     async def close(self) -> None:
@@ -201,12 +209,17 @@ class SqliteStore(SqliteVerbs):
 
     def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
         """Call `wake` after any write by another process, because the writer cannot detect the topic of a write."""
-        self._wakes.append(wake)
+        self._wakes[topic].append(wake)
         if self._writer is not None:
             self._writer.watch(self._wake)
 
     def _wake(self) -> None:
-        for wake in self._wakes:
+        for wake in chain(*self._wakes.values()):
+            wake()
+
+    def _announce_change(self) -> None:
+        """Wake this process. The writers of other processes detect the write."""
+        for wake in self._wakes[Topic.INCIDENTS]:
             wake()
 
     def wake_others(self, topic: Topic) -> None:

@@ -41,10 +41,11 @@ Then it sleeps until the kernel reports a write (file_watch.py)."""
 CHECKS_BEFORE_SLEEP = 80
 """The number of checks, after the last write of another process, before the writer sleeps. They take two seconds. A
 commit becomes visible only some time after its last write to the file, because the sync comes between."""
-_CHECKS_DONE = CHECKS_BEFORE_SLEEP - 8
-"""After a write of this process, fewer checks are left: it says nothing about other processes."""
-SLEEP_SECONDS = 2.0
+SLEEP_SECONDS = 5.0
 """The longest sleep. If a commit becomes visible later than expected, no write reports it."""
+_FIRST_SLEEP_SECONDS = 0.2
+"""The longest sleep after a write of this process. Another process may have written meanwhile, when the kernel reported
+nothing, and its commit becomes visible only after its sync."""
 GROUP_MAX = 256
 """The maximum number of jobs in a group. It limits how long the first job in a group waits for the last."""
 
@@ -149,7 +150,8 @@ class Writer:
                 return  # reject the waiting jobs first
             if rewriting or self._wake is not None:
                 changed = self._check_for_changes(self._connection.opened())
-                quiet = min(self._idle_checks, _CHECKS_DONE) if after_group else self._idle_checks + 1
+                # After a write of this process, one check is left: it says nothing about other processes.
+                quiet = min(self._idle_checks, CHECKS_BEFORE_SLEEP - 1) if after_group else self._idle_checks + 1
                 self._idle_checks = 0 if changed else quiet
         except Exception as error:  # noqa: BLE001 - the next group opens a new connection or fails with the same error
             self._connection.failed(error)
@@ -184,7 +186,10 @@ class Writer:
         if self._has_changed():  # what was written before the watch was set
             self._idle_checks = 0
             raise queue.Empty
-        return self._jobs.get(timeout=SLEEP_SECONDS if watched else WATCH_SECONDS)
+        if not watched:
+            return self._jobs.get(timeout=WATCH_SECONDS)
+        first = self._idle_checks == CHECKS_BEFORE_SLEEP
+        return self._jobs.get(timeout=_FIRST_SLEEP_SECONDS if first else SLEEP_SECONDS)
 
     def _has_changed(self) -> bool:
         """Check for changes. An error counts as a change, after which checks are frequent again."""
