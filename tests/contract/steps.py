@@ -99,6 +99,7 @@ VERBS: dict[str, Verb] = {
         8, {"picks": PICKS, "ends": st.lists(ENDS, min_size=4, max_size=4), "span": SPANS, "retries_max": RETRIES}
     ),
     "release": Verb(3, {"picks": PICKS}),
+    "routing": Verb(1, {"behind": st.integers(-1, 3)}),
     "due_lanes": Verb(1, {}),
     "change_endpoint": Verb(
         1,

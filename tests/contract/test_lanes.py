@@ -18,7 +18,10 @@ async def test_each_endpoint_with_waiting_deliveries_has_one_lane_that_begins_at
 
     lanes = await scene.store.due_lanes(scene.now)
 
-    assert lanes == [Lane(slow.endpoint_id, scene.now + 5), Lane(scene.endpoint.endpoint_id, scene.now + 10)]
+    assert lanes == [
+        Lane(slow.endpoint_id, scene.org_id, scene.now + 5),
+        Lane(scene.endpoint.endpoint_id, scene.org_id, scene.now + 10),
+    ]
 
 
 async def test_deliveries_in_progress_and_settled_ones_are_in_no_lane(scene: Scene) -> None:

@@ -72,6 +72,7 @@ class Claimer:
         now = self._clock.now()
         lanes = await self._store.due_lanes(now)
         self._circuits.observe(lanes)
+        await self._directory.load({lane.org_id for lane in lanes})
         served = [
             (self._circuits.in_force(lane, endpoint), endpoint)
             for lane in lanes

@@ -11,7 +11,7 @@ one organization does not delay the others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from operator import add
 from typing import NamedTuple
@@ -111,7 +111,6 @@ class AlertEvaluator:
         """
         since = Span.HOUR.start(self._clock.now() - seconds(WINDOW_SECONDS_MAX))
         failing_endpoints = await self._store.find(None, FailingEndpoints(since=since))
-        await self._directory.refresh()  # after the read, so that an endpoint missing from the directory was deleted
         for org_id, endpoint_id in failing_endpoints:
             if org_id != OPERATIONS_ORG:
                 self._failing[org_id].add(endpoint_id)
@@ -127,21 +126,23 @@ class AlertEvaluator:
         if org_id == OPERATIONS_ORG:  # a failed message causes no other message; its channel shows the failure
             await self._store.write_alerts(AlertWrite(org_id=org_id, incident_keys=tuple(one.key for one in incidents)))
             return
-        await self._directory.refresh()  # after the read, so that an endpoint missing from the directory was deleted
-        names = EndpointNames(org_id, self._directory)
+        # Read after the incidents, so that an endpoint that is missing was deleted.
+        endpoints = await self._directory.endpoints_of(org_id)
+        names = EndpointNames(org_id, endpoints)
         await names.look_up(self._store, (one.endpoint_id for one in incidents))
         batch = await self._batch(org_id, names)
         for incident in incidents:
             batch.add_incident(incident)
-        self._add_failing(org_id, incidents)
+        self._add_failing(org_id, incidents, endpoints)
         late = None
         if any(one.kind is IncidentKind.RULES_CHANGED for one in incidents):
-            await self._measurements.add_conditions(batch, self._directory.endpoints)
+            await self._measurements.add_conditions(batch, endpoints)
             late = (await self._measurements.late(self._directory)).get(org_id, {})
         await self._finish(batch, late)
 
     async def _review_org(self, org_id: UUID, late: Late) -> None:
-        await self._finish(await self._batch(org_id, EndpointNames(org_id, self._directory)), late)
+        names = EndpointNames(org_id, await self._directory.endpoints_of(org_id))
+        await self._finish(await self._batch(org_id, names), late)
 
     async def _finish(self, batch: AlertBatch, late: Late | None) -> None:
         """Measure the figures that may have changed, and write the batch. If another process wrote first, nothing is
@@ -171,14 +172,13 @@ class AlertEvaluator:
 
     # -- endpoints with recent dead letters ----------------------------------------------------------------
 
-    def _add_failing(self, org_id: UUID, incidents: Iterable[Incident]) -> None:
+    def _add_failing(self, org_id: UUID, incidents: Iterable[Incident], endpoints: Sequence[Endpoint]) -> None:
         """Add the endpoints of new dead letters. After a rule was changed, add all endpoints of the organization."""
         for incident in incidents:
             if incident.kind is IncidentKind.DELIVERY_DEAD and incident.endpoint_id is not None:
                 self._failing[org_id].add(incident.endpoint_id)
             elif incident.kind is IncidentKind.RULES_CHANGED:
-                own = (one.endpoint_id for one in self._directory.endpoints if one.org_id == org_id)
-                self._failing[org_id].update(own)
+                self._failing[org_id].update(one.endpoint_id for one in endpoints)
 
     def _keep_failing(self, org_id: UUID, endpoint_ids: set[UUID]) -> None:
         """Keep only the endpoints with a dead letter within their window."""
@@ -254,13 +254,12 @@ class Measurements:
 
     # -- conditions ----------------------------------------------------------------------------------------
 
-    async def add_conditions(self, batch: AlertBatch, endpoints: Iterable[Endpoint]) -> None:
+    async def add_conditions(self, batch: AlertBatch, endpoints: Sequence[Endpoint]) -> None:
         """Add the organization's disabled endpoints, and its endpoints whose circuit is not closed."""
-        own = {one.endpoint_id: one for one in endpoints if one.org_id == batch.org_id}
-        for endpoint in own.values():
+        for endpoint in endpoints:
             if endpoint.state is EndpointState.DISABLED:
                 batch.add_condition(Rule.ENDPOINT_DISABLED, endpoint.endpoint_id, endpoint.state_reason)
-        for circuit in await self._store.get_many(Circuit, batch.org_id, list(own)):
+        for circuit in await self._store.get_many(Circuit, batch.org_id, [one.endpoint_id for one in endpoints]):
             if circuit.state is not CircuitState.CLOSED:
                 batch.add_condition(Rule.CIRCUIT_OPENED, circuit.endpoint_id, in_a_row(circuit.failures))
 
@@ -278,7 +277,9 @@ class Measurements:
         """By organization, the endpoints whose deliveries have been due for a while although nothing holds them."""
         now = self._clock.now()
         found: dict[UUID, Late] = {}
-        for lane in await self._store.due_lanes(now):
+        lanes = await self._store.due_lanes(now)
+        await directory.load({lane.org_id for lane in lanes})
+        for lane in lanes:
             endpoint = directory.endpoint(lane.endpoint_id)
             if endpoint is None or endpoint.state is not EndpointState.ACTIVE:
                 continue

@@ -11,7 +11,7 @@ from doorstep.model.claim import Quota
 from doorstep.stores.sql.postgres import PostgresStore, claim
 from doorstep.stores.sql.postgres.floors import FULL_PAUSE_SECONDS, SLOW_READS, DueFloors
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 from tests.unit.stores.elapsed import Elapsed
 from tests.unit.stores.explaining import buffers
 
@@ -107,7 +107,7 @@ async def test_a_pinned_snapshot_makes_sweeps_dear_and_leaves_looking_from_the_f
     await put(postgres_store, endpoint, 0)
     pinned = await asyncpg.connect(postgres_url)
     await pinned.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM doorstep_variables")
-    version = await routing_version(postgres_store)
+    version = await routing_versions(postgres_store)
     made = [a_submission(org.org_id, [endpoint.endpoint_id], due_at=NOW + n) for n in range(2_000)]
     await postgres_store.accept(made, version, NOW)
     quotas = [Quota(endpoint.endpoint_id, 1_990)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -154,14 +154,14 @@ class PostgresStore(SqlVerbs):
     # -- the path of an event ------------------------------------------------------------------------------
 
     async def accept(
-        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+        self, submissions: Sequence[Submission], routing: Mapping[UUID, int], now: Instant, lease: Lease | None = None
     ) -> list[Receipt]:
-        call = await self._keys.resolve(lambda: accept.AcceptCall(submissions, self._keys))
+        orgs = await self._keys.org_keys({one.event.org_id for one in submissions})
+        owed = {one.endpoint_id for submission in submissions for one in submission.deliveries}
+        call = accept.AcceptCall(submissions, routing, orgs, await self._keys.addresses(owed))
         for submission in submissions:
             check_submission(submission)
-        receipts = await self._hot.run(
-            lambda connection: call.write(connection, routing_version, now, lease), accept.BEGIN_ACCEPT
-        )
+        receipts = await self._hot.run(lambda connection: call.write(connection, now, lease), accept.BEGIN_ACCEPT)
         if any_left(submissions, receipts):
             self._wakeups.notify()
         return receipts
@@ -169,7 +169,8 @@ class PostgresStore(SqlVerbs):
     async def due_lanes(self, now: Instant) -> list[Lane]:
         async with self._hot.connection() as connection:
             rows = await self._sweep(connection)
-        return await self._keys.resolve(lambda: [lane_from(self._keys.by_key[row[0]].endpoint_id, row) for row in rows])
+        addresses = await self._keys.by_key({row[0] for row in rows})
+        return [lane_from(addresses[row[0]], row) for row in rows]
 
     async def claim(
         self,

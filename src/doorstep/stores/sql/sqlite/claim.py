@@ -50,7 +50,8 @@ many deliveries the endpoint has."""
 
 def lanes(connection: sqlite3.Connection, key_map: SqliteKeys) -> list[Lane]:
     rows = list(zip(*unpacked(_LANE, connection.execute(LANES).fetchone()), strict=True))
-    return key_map.resolve(lambda: [lane_from(key_map.by_key[row[0]].endpoint_id, row) for row in rows])
+    addresses = key_map.by_key({row[0] for row in rows})
+    return [lane_from(addresses[row[0]], row) for row in rows]
 
 
 # -- claims ------------------------------------------------------------------------------------------------
@@ -236,8 +237,8 @@ def _take(connection: sqlite3.Connection, key_map: SqliteKeys, dues: Sequence[_D
     if any(picked_up):
         connection.execute(QUEUE_EVENTS, (as_list(compress(event_keys, picked_up)),))
         batches.add_counts(connection, _pickup_tally(compress(due[_ORG], picked_up)), lease.now)
-    addresses = key_map.resolve(lambda: [key_map.by_key[key] for key in due[_ENDPOINT]])
-    return _claims(due, addresses, picked_up, lease)
+    by_key = key_map.by_key(set(due[_ENDPOINT]))
+    return _claims(due, [by_key[key] for key in due[_ENDPOINT]], picked_up, lease)
 
 
 def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[bool]:
@@ -308,7 +309,8 @@ def expired(connection: sqlite3.Connection, key_map: SqliteKeys, now: Instant, l
     """The claims whose lease has expired. The query scans the index of deliveries in progress, which has one entry per
     claim."""
     rows = connection.execute(EXPIRED, (now, limit)).fetchall()
-    return key_map.resolve(lambda: [_expired_claim(key_map.by_key[row[5]], row) for row in rows])
+    addresses = key_map.by_key({row[5] for row in rows})
+    return [_expired_claim(addresses[row[5]], row) for row in rows]
 
 
 def _expired_claim(address: Address, row: Sequence[Any]) -> Claim:
