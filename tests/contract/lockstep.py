@@ -177,8 +177,8 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
 
         self.both(routing)
 
-    def due_lanes(self) -> None:
-        self.both(lambda side: side.store.due_lanes(self.now))
+    def due_lanes(self, later_max: int | None) -> None:
+        self.both(lambda side: side.store.due_lanes(self.now, later_max))
 
     # -- endpoints, circuits, operators --------------------------------------------------------------------
 

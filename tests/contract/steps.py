@@ -100,7 +100,7 @@ VERBS: dict[str, Verb] = {
     ),
     "release": Verb(3, {"picks": PICKS}),
     "routing": Verb(1, {"behind": st.integers(-1, 3)}),
-    "due_lanes": Verb(1, {}),
+    "due_lanes": Verb(1, {"later_max": st.sampled_from([None, 0, 10])}),
     "change_endpoint": Verb(
         1,
         {

@@ -40,12 +40,21 @@ class PathVerbs:
             self._tables.wake(Topic.DELIVERIES)
         return receipts
 
-    async def due_lanes(self, now: Instant) -> list[Lane]:
+    async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
         first: dict[UUID, Instant] = {}
         for row in self._tables.by_due(DeliveryState.PENDING):
             if row.delivery.due_at is not None:
                 first.setdefault(row.delivery.endpoint_id, row.delivery.due_at)
-        return [self._lane(one, due_at) for one, due_at in first.items()]
+        lanes = [self._lane(one, due_at) for one, due_at in first.items()]
+        return lanes if later_max is None else self._near(lanes, now, later_max)
+
+    def _near(self, lanes: list[Lane], now: Instant, later_max: int) -> list[Lane]:
+        held = (EndpointState.PAUSED, EndpointState.DISABLED)
+        due = [lane for lane in lanes if lane.due_at <= now]
+        later = [lane for lane in lanes if lane.due_at > now]
+        recoverable = [lane for lane in later[later_max:] if lane.recoverable_at is not None]
+        attemptable = [lane for lane in due if self._tables.endpoints[lane.endpoint_id].state not in held]
+        return [*attemptable, *later[:later_max], *recoverable]
 
     def _lane(self, endpoint_id: UUID, due_at: Instant) -> Lane:
         circuit = self._tables.circuits.get(endpoint_id)

@@ -223,13 +223,17 @@ class Store(Protocol):
         was replaced by an older copy), all endpoints that are not deleted are returned. An organization that does not
         exist is left out; one that was deleted is not."""
 
-    async def due_lanes(self, now: Instant) -> list[Lane]:
+    async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
         """One lane for each endpoint with waiting deliveries, whether or not they are due yet. Lanes are sorted by the
         due time of their first delivery.
 
         Blocked deliveries do not count. Endpoints are included regardless of their state. A lane includes the stored
         circuit if there is one. The cost is one index seek per endpoint, regardless of the number of waiting
         deliveries.
+
+        With `later_max`, a store may leave out what a worker cannot attempt yet: the lanes of paused and disabled
+        endpoints, and those without a due delivery. Of the latter, it returns at least the `later_max` that are due
+        first, and all that have deliveries that wait for a recovery.
         """
 
     async def claim(

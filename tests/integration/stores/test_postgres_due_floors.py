@@ -28,30 +28,30 @@ def slow(elapsed: Elapsed) -> DueFloors:
     """Floors that are active after enough slow sweeps; endpoint 1 has had work waiting since NOW."""
     floors = DueFloors(elapsed)
     for _ in range(SLOW_READS):
-        floors.swept([(1, NOW)], SLOW)
+        floors.swept([(1, NOW)], 1, SLOW)
     return floors
 
 
 def test_nothing_is_left_out_while_sweeps_are_fast(elapsed: Elapsed) -> None:
     floors = DueFloors(elapsed)
-    floors.swept([(1, NOW)], FAST)
+    floors.swept([(1, NOW)], 1, FAST)
     assert floors.full_read_due
     assert floors.of(1) == 0
 
 
 def test_one_slow_sweep_is_an_accident(elapsed: Elapsed) -> None:
     floors = DueFloors(elapsed)
-    floors.swept([], SLOW)
-    floors.swept([], FAST)
+    floors.swept([], 0, SLOW)
+    floors.swept([], 0, FAST)
     for _ in range(SLOW_READS - 1):
-        floors.swept([], SLOW)
+        floors.swept([], 0, SLOW)
     assert floors.full_read_due
 
 
 def test_many_lanes_may_take_longer(elapsed: Elapsed) -> None:
     floors = DueFloors(elapsed)
     for _ in range(SLOW_READS):
-        floors.swept([(key, NOW) for key in range(10_000)], SLOW)
+        floors.swept([(key, NOW) for key in range(10_000)], 10_000, SLOW)
     assert not floors.needed
 
 
@@ -66,7 +66,7 @@ def test_slow_sweeps_pause_and_take_a_small_share_of_the_time(slow: DueFloors, e
 def test_a_sweep_of_middling_length_is_repeated_within_a_second(elapsed: Elapsed) -> None:
     floors = DueFloors(elapsed)
     for _ in range(SLOW_READS):
-        floors.swept([], 0.03)
+        floors.swept([], 0, 0.03)
     elapsed.seconds = FULL_PAUSE_SECONDS
     assert floors.full_read_due
 
@@ -88,12 +88,12 @@ def test_forced_claims_move_no_floor(slow: DueFloors) -> None:
 
 def test_a_sweep_brings_back_what_came_in_below_the_floor(slow: DueFloors) -> None:
     slow.claimed([(1, NOW)], NOW + SECOND)
-    slow.swept([(1, NOW - SECOND)], SLOW)
+    slow.swept([(1, NOW - SECOND)], 1, SLOW)
     assert slow.of(1) == NOW - SECOND
 
 
 def test_a_fast_sweep_ends_it(slow: DueFloors) -> None:
-    slow.swept([(1, NOW)], FAST)
+    slow.swept([(1, NOW)], 1, FAST)
     assert slow.full_read_due
     assert slow.of(1) == 0
 

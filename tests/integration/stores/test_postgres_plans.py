@@ -43,6 +43,7 @@ HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "claim within limits": (claim.CLAIM, (*_CLAIM, *_OFFER[:4], [3], *_OFFER[5:])),
     "claim on recovery": (claim.CLAIM_ON_RECOVERY, (*_CLAIM, *_OFFER)),
     "sweep": (claim.SWEEP, ()),
+    "sweep of a worker": (claim.SWEEP_NEAR, (NOW, 10)),
     "look": (claim.SWEEP_FROM_FLOORS, ([1], [0])),
     "expired": (claim.EXPIRED, (NOW, 100)),
     "settle": (settle.SETTLE, (NOW, *([] for _ in range(24)))),

@@ -96,6 +96,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], int]] = {
     "claim within limits": (claim.CLAIM, (*_CLAIM, [5], [0], [1_000_000], [], 0, [NOW]), BATCH + 5),
     "claim of nothing": (claim.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], [], 0, []), 0),
     "sweep": (claim.SWEEP, (), 2),
+    "sweep of a worker": (claim.SWEEP_NEAR, (NOW, 10), 2),
     "look": (claim.SWEEP_FROM_FLOORS, ([1, 2], [0, 0]), 2),
     "expired": (claim.EXPIRED, (NOW, BATCH), BATCH),
     "settle": (settle.SETTLE, (NOW, *_SETTLE), BATCH),

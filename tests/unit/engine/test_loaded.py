@@ -9,7 +9,9 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from doorstep.clock import SECOND
 from doorstep.encryption import Sealer
+from doorstep.engine import claim as claim_module
 from doorstep.engine import loaded
 from doorstep.engine.accept import Accepter, Draft
 from doorstep.engine.directory import seal_secret
@@ -296,3 +298,31 @@ async def test_secrets_are_opened_only_for_attempts(monkeypatch: pytest.MonkeyPa
     await tenants.accept(endpoints[1])
     await tenants.deliver()
     assert opened == [f"secret:{ids[1]}"]
+
+
+async def test_a_round_loads_only_what_is_due_and_the_few_that_are_due_next(
+    tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_module, "_LATER_MAX", 3)
+    for number, endpoint in enumerate(tenants.endpoints[1:], 1):
+        await tenants.accept(endpoint, due_at=NOW + number * SECOND)
+    await tenants.accept(tenants.endpoints[0])
+    assert await tenants.deliverer.round() == NOW + SECOND
+    assert kept(tenants) == [0, 1, 2, 3]
+    assert [one.claim.endpoint_id for one in tenants.http.started] == [tenants.endpoints[0].endpoint_id]
+
+
+async def test_deliveries_behind_many_that_are_held_are_not_overlooked(
+    tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_module, "_LATER_MAX", 3)
+    for number, endpoint in enumerate(tenants.endpoints[:5], 1):
+        await tenants.change(endpoint, state=EndpointState.PAUSED)
+        await tenants.accept(endpoint, due_at=NOW + number * SECOND)
+    await tenants.accept(tenants.endpoints[5], due_at=NOW + 6 * SECOND)
+    assert await tenants.deliverer.round() == NOW + 3 * SECOND, "as far as it has looked"
+    tenants.clock.advance(3)
+    assert await tenants.deliverer.round() == NOW + 6 * SECOND
+    tenants.clock.advance(3)
+    await tenants.deliverer.round()
+    assert [one.claim.endpoint_id for one in tenants.http.started] == [tenants.endpoints[5].endpoint_id]

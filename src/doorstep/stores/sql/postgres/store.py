@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -166,9 +166,9 @@ class PostgresStore(SqlVerbs):
             self._wakeups.notify()
         return receipts
 
-    async def due_lanes(self, now: Instant) -> list[Lane]:
+    async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
         async with self._hot.connection() as connection:
-            rows = await self._sweep(connection)
+            rows = await self._sweep(connection, now, later_max)
         addresses = await self._keys.by_key({row[0] for row in rows})
         return [lane_from(addresses[row[0]], row) for row in rows]
 
@@ -263,13 +263,18 @@ class PostgresStore(SqlVerbs):
         known = [(addresses[quota.endpoint_id], quota) for quota in quotas if quota.endpoint_id in addresses]
         return [EndpointQuota(address, self._due_floors.of(address.key), quota) for address, quota in known]
 
-    async def _sweep(self, connection: Connection) -> list[asyncpg.Record]:
+    async def _sweep(self, connection: Connection, now: Instant, later_max: int | None) -> list[Any]:
         if not self._due_floors.full_read_due:
             floors = self._due_floors.floors
             return await connection.fetch(claim.SWEEP_FROM_FLOORS, list(floors), list(floors.values()))
         started = time.monotonic()
-        rows = await connection.fetch(claim.SWEEP)
-        self._due_floors.swept([(row[0], row[1]) for row in rows], time.monotonic() - started)
+        if later_max is None:
+            rows: list[Any] = await connection.fetch(claim.SWEEP)
+            walked = len(rows)
+        else:
+            found = await connection.fetch(claim.SWEEP_NEAR, now, later_max)
+            walked, rows = found[0]["lanes"], [row[:-1] for row in found if row["endpoint_id"] is not None]
+        self._due_floors.swept([(row[0], row[1]) for row in rows], walked, time.monotonic() - started)
         return rows
 
     async def _check_database(self) -> None:

@@ -225,6 +225,11 @@ RECOVERABLE_AT = """CASE WHEN c.changed_at > 0 THEN (SELECT r.last_attempt_at FR
 """The field `recoverable_at` of a lane. An endpoint whose circuit has never opened costs no seek."""
 
 
+ATTEMPTABLE = """NOT EXISTS (SELECT 1 FROM doorstep_endpoints p
+    WHERE p.id = lane.endpoint_id AND (p.state = 'paused' OR p.state = 'disabled'))"""
+"""Whether the endpoint of a lane is neither paused nor disabled. It may be deleted."""
+
+
 def lane_from(address: Address, row: Iterable[Any]) -> Lane:
     """The row contains the endpoint's key, the due time of its first delivery, the last attempt at those that wait for
     a recovery, and the columns of its circuit (NULLs if it has none)."""

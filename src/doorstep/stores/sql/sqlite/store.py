@@ -93,8 +93,9 @@ class SqliteVerbs(SqlVerbs):
             self.wake_others(Topic.DELIVERIES)
         return receipts
 
-    async def due_lanes(self, now: Instant) -> list[Lane]:
-        return await self._opened_readers().run(partial(claim.lanes, key_map=self._keys))
+    async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
+        read = partial(claim.lanes, key_map=self._keys, now=now, later_max=later_max)
+        return await self._opened_readers().run(read)
 
     async def claim(
         self,
