@@ -34,6 +34,7 @@ from bench.measures import (
     single,
     stats,
     telemetry,
+    tenants,
 )
 from bench.receiver import Receiver
 from bench.rivals import measure as rivals
@@ -62,6 +63,7 @@ MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "idle": idle.measure,
     "processes": processes.measure,
     "memory": memory.measure,
+    "tenants": tenants.measure,
 }
 ON_REQUEST: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "recovery-10min": recovery.measure_long,

@@ -15,7 +15,6 @@ from bench.stock import Wanted, stock
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND, Instant
-from doorstep.engine.directory import current_routing
 from doorstep.model.alert import Alert, AlertChange, AlertWrite, ChannelKind, Ending, Rule
 from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.endpoint import Circuit, CircuitState
@@ -155,7 +154,7 @@ async def _arrange(database_url: str, url: str) -> Ids:
     doorstep = Doorstep(settings_for(database_url))
     await doorstep.open(migrate=False)
     try:
-        endpoint_ids = [one.endpoint_id for one in (await current_routing(doorstep.components.store)).endpoints]
+        endpoint_ids = [one.endpoint_id for one in await doorstep.components.directory.endpoints_of(DEFAULT_ORG)]
         now = doorstep.clock.now()
         await _open_circuits(doorstep.components.store, endpoint_ids[:_OPEN_CIRCUITS], now)
         await _tell(doorstep.components.store, endpoint_ids, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -41,6 +41,8 @@ class Database:
         connection = sqlite3.connect(self.path, isolation_level=None)
         connection.execute("PRAGMA synchronous = OFF")
         connection.create_function("uuid7", 1, lambda at: uuid7(at).bytes)
+        connection.create_function("uid_of", 1, lambda text: UUID(text).bytes)
+        connection.create_function("text_of", 1, lambda uid: str(UUID(bytes=uid)))
         for statement in statements:
             connection.execute(statement)
         connection.close()
@@ -71,6 +73,7 @@ class Databases:
         self._folder = Path(tempfile.mkdtemp(prefix="doorstep-bench-"))
         self._server: PostgresServer | None = None
         self._numbers = count(1)
+        self._prepared: set[tuple[StoreName, str]] = set()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -81,17 +84,44 @@ class Databases:
     @contextmanager
     def fresh(self, store: StoreName) -> Iterator[Database]:
         """An empty database, deleted afterwards."""
-        name = f"bench_{next(self._numbers)}"
+        database = self._create(store, f"bench_{next(self._numbers)}")
+        yield database
+        self._drop(database)
+
+    @contextmanager
+    def copy(self, store: StoreName, name: str, build: Callable[[Database], None]) -> Iterator[Database]:
+        """A copy of the database `name`, deleted afterwards. `build` fills the original when it is first needed."""
+        original = f"prepared_{name}"
+        if (store, name) not in self._prepared:
+            self._prepared.add((store, name))
+            build(self._create(store, original))
+        copied = f"bench_{next(self._numbers)}"
+        if store == "postgres":
+            self._running_server().create_database(copied, template=original)
+        else:
+            shutil.copytree(self._folder / original, self._folder / copied)
+        yield self._database(store, copied)
+        self._drop(self._database(store, copied))
+
+    def _create(self, store: StoreName, name: str) -> Database:
+        if store == "postgres":
+            self._running_server().create_database(name)
+        else:
+            (self._folder / name).mkdir()
+        return self._database(store, name)
+
+    def _database(self, store: StoreName, name: str) -> Database:
         if store == "postgres":
             server = self._running_server()
-            server.create_database(name)
-            yield Database(store, server.url(name), Path(name), server)
-            server.drop_database(name)
+            return Database(store, server.url(name), Path(name), server)
+        path = self._folder / name / "doorstep.db"
+        return Database(store, f"sqlite:///{path}", path)
+
+    def _drop(self, database: Database) -> None:
+        if database.server is not None:
+            database.server.drop_database(database.path.name)
         else:
-            path = self._folder / name / "doorstep.db"
-            path.parent.mkdir()
-            yield Database(store, f"sqlite:///{path}", path)
-            shutil.rmtree(path.parent)
+            shutil.rmtree(database.path.parent)
 
     def _running_server(self) -> PostgresServer:
         if self._server is None:

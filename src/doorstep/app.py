@@ -18,7 +18,7 @@ from doorstep.clock import AnchoredClock, Clock
 from doorstep.components import Components, Registry, errors_naming, name_taken
 from doorstep.config import Settings, secrets_of
 from doorstep.engine.accept import KEY_CONFLICT, Draft, Options, draft_of, drafts_of
-from doorstep.engine.directory import Directory, current_routing
+from doorstep.engine.directory import Directory
 from doorstep.errors import ConfigError, Conflict
 from doorstep.loop_binding import LoopBinding, run_until_stopped
 from doorstep.model.event import Verdict
@@ -414,8 +414,8 @@ class Doorstep:
 
     async def endpoints(self, org_id: UUID = DEFAULT_ORG) -> list[Endpoint]:
         """All endpoints of an organization."""
-        routing = await self._call(lambda opened: current_routing(opened.store))
-        return [endpoint_shown(endpoint) for endpoint in routing.endpoints if endpoint.org_id == org_id]
+        endpoints = await self._call(lambda opened: opened.directory.endpoints_of(org_id))
+        return [endpoint_shown(endpoint) for endpoint in endpoints]
 
     async def _call(self, function: Callable[[Components], Coroutine[Any, Any, T]]) -> T:
         """Call a function with the components, in their event loop.
@@ -454,7 +454,6 @@ class Doorstep:
 
     async def _build(self) -> Components:
         directory = Directory(self._store, self._sealer, self._tuning)
-        await directory.reload()
         components = Components(
             self.settings,
             self._store,

@@ -22,6 +22,7 @@ from doorstep.model.rollup import Span
 from doorstep.stores.store import Cleaned, Store
 from tests.contract.places import Place, SqlPlace
 from tests.reference import ReferenceStore
+from tests.support.shortcuts import living_endpoints
 
 FOR_EVER = 2**62
 
@@ -52,19 +53,17 @@ def shown(answer: Any) -> Any:
 async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, Any]:
     """Everything that the store returns about itself and about these events (organization and id of each)."""
     orgs = await store.find(None, Orgs())
-    routing = await store.routing()
+    endpoints = await living_endpoints(store)
     return {
         "events": [await _event(store, *event) for event in events],
         "audit": [(await store.page(org.org_id, AuditFilter(), limit=1_000)).items for org in orgs],
         "orgs": orgs,
-        "endpoints": routing.endpoints,
-        "circuits": [await store.get(Circuit, None, one.endpoint_id) for one in routing.endpoints],
-        "circuit history": [
-            await store.find(None, CircuitHistory(endpoint_id=one.endpoint_id)) for one in routing.endpoints
-        ],
+        "endpoints": endpoints,
+        "circuits": [await store.get(Circuit, None, one.endpoint_id) for one in endpoints],
+        "circuit history": [await store.find(None, CircuitHistory(endpoint_id=one.endpoint_id)) for one in endpoints],
         "incidents": sorted([line for org in orgs for line in await _incidents(store, org.org_id)]),
         "figures": [await _figures(store, None, None), *[await _figures(store, org.org_id, None) for org in orgs]],
-        "figures of endpoints": [await _figures(store, one.org_id, one.endpoint_id) for one in routing.endpoints],
+        "figures of endpoints": [await _figures(store, one.org_id, one.endpoint_id) for one in endpoints],
         "lanes": shown(await store.due_lanes(0)),
         "claims": shown(await store.expired(FOR_EVER, 1_000)),
     }

@@ -55,7 +55,7 @@ from tests.contract.wanted import pages_of
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
 from tests.support.recounting import LEVELS, differing, recount
-from tests.support.shortcuts import put, routing_version, totals
+from tests.support.shortcuts import put, routing_versions, totals
 
 T = TypeVar("T")
 Handle = tuple[UUID, int]
@@ -176,8 +176,15 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     def shift_waits(self, back: Instant) -> None:
         self.both(lambda side: side.store.shift_waits(self.now - back, 1_000))
 
-    def due_lanes(self) -> None:
-        self.both(lambda side: side.store.due_lanes(self.now))
+    def routing(self, behind: int) -> None:
+        async def routing(side: Side) -> Any:
+            known = {org_id: version - behind for org_id, version in (await routing_versions(side.store)).items()}
+            return sorted(await side.store.routing(known), key=lambda one: one.org.org_id)
+
+        self.both(routing)
+
+    def due_lanes(self, later_max: int | None) -> None:
+        self.both(lambda side: side.store.due_lanes(self.now, later_max))
 
     # -- endpoints, circuits, operators --------------------------------------------------------------------
 
@@ -371,8 +378,8 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self, side: Side, submissions: list[Submission], behind: int = 0, lease: Lease | None = None
     ) -> Awaitable[Any]:
         async def accept() -> Any:
-            version = await routing_version(side.store)
-            receipts = await side.store.accept(submissions, version - behind, self.now, lease)
+            versions = {org_id: version - behind for org_id, version in (await routing_versions(side.store)).items()}
+            receipts = await side.store.accept(submissions, versions, self.now, lease)
             side.remember([claim for receipt in receipts for claim in receipt.claims])
             return receipts
 

@@ -16,7 +16,7 @@ from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventStatus, EventView, Receipt, Submission
 from doorstep.stores.store import Store
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, failure, refusal, success
-from tests.support.shortcuts import count_states, put, routing_version
+from tests.support.shortcuts import count_states, put, routing_versions
 
 LEASE = 30 * SECOND
 SOON = 60 * SECOND
@@ -55,7 +55,7 @@ class Scene:
     # -- the path ------------------------------------------------------------------------------------------
 
     async def submit(self, *submissions: Submission, lease: Lease | None = None) -> list[Receipt]:
-        return await self.store.accept(submissions, await routing_version(self.store), self.now, lease)
+        return await self.store.accept(submissions, await routing_versions(self.store), self.now, lease)
 
     async def accept(self, count: int = 1, endpoints: Sequence[Endpoint] = (), **fields: object) -> list[Submission]:
         """Accept `count` events with one delivery to each of the endpoints, by default to the scene's own."""

@@ -101,7 +101,8 @@ VERBS: dict[str, Verb] = {
     "release": Verb(3, {"picks": PICKS}),
     "renew_leases": Verb(1, {"worker": st.sampled_from("ab")}),
     "shift_waits": Verb(1, {"back": SPANS}),
-    "due_lanes": Verb(1, {}),
+    "routing": Verb(1, {"behind": st.integers(-1, 3)}),
+    "due_lanes": Verb(1, {"later_max": st.sampled_from([None, 0, 10])}),
     "change_endpoint": Verb(
         1,
         {

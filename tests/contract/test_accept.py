@@ -13,7 +13,7 @@ from doorstep.model.listing import EventDeliveries
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_endpoint, an_event, an_org, new_id
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 
 async def test_an_accepted_event_has_one_delivery_for_each_endpoint_it_was_fanned_out_to(scene: Scene) -> None:
@@ -100,7 +100,7 @@ async def test_an_event_cannot_be_fanned_out_to_another_organizations_endpoint(s
 
 
 async def test_a_fan_out_computed_from_old_endpoints_is_refused_and_keeps_nothing(scene: Scene) -> None:
-    version = await routing_version(scene.store)
+    version = await routing_versions(scene.store)
     await scene.add_endpoint()
 
     with pytest.raises(StaleRouting):
@@ -112,7 +112,7 @@ async def test_a_fan_out_computed_from_old_endpoints_is_refused_and_keeps_nothin
 async def test_a_fan_out_computed_from_endpoints_another_process_changed_is_refused(
     scene: Scene, other_store: Store
 ) -> None:
-    version = await routing_version(scene.store)
+    version = await routing_versions(scene.store)
     await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id]))
     await put(other_store, an_endpoint(scene.org_id), 0)
 

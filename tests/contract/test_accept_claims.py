@@ -15,7 +15,7 @@ from doorstep.model.event import EventStatus, EventView, Submission, Verdict
 from doorstep.model.listing import DeliveryHistory
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import a_submission
-from tests.support.shortcuts import routing_version, totals
+from tests.support.shortcuts import routing_versions, totals
 
 
 def lease_of(scene: Scene, worker: str = "w1") -> Lease:
@@ -157,7 +157,7 @@ async def test_a_repeated_idempotency_key_claims_nothing_again(scene: Scene) -> 
 
 
 async def test_a_change_of_the_endpoint_since_the_routing_was_read_claims_nothing(scene: Scene) -> None:
-    version = await routing_version(scene.store)
+    version = await routing_versions(scene.store)
     await scene.change_endpoint(name="changed")
     with pytest.raises(StaleRouting):
         await scene.store.accept([claimable(scene)], version, scene.now, lease_of(scene))

@@ -37,7 +37,7 @@ from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.store import Delete, Retention, Store, Topic
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_endpoint, an_org, new_id
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 
 async def kinds(scene: Scene) -> list[IncidentKind]:
@@ -51,7 +51,7 @@ async def a_death_in_another_org(scene: Scene, deaths: int = 1) -> UUID:
     endpoint = an_endpoint(org.org_id)
     await put(scene.store, endpoint, 0)
     made = [a_submission(org.org_id, [endpoint.endpoint_id], created_at=scene.now) for _ in range(deaths)]
-    await scene.store.accept(made, await routing_version(scene.store), scene.now)
+    await scene.store.accept(made, await routing_versions(scene.store), scene.now)
     await scene.store.dead_letter_waiting(endpoint.endpoint_id, Code.SKIPPED, "skipped", scene.now, deaths)
     return org.org_id
 

@@ -24,7 +24,7 @@ from doorstep.model.listing import AuditFilter
 from doorstep.stores.store import Delete, Put, Store
 from tests.contract.scene import Scene
 from tests.support.builders import an_endpoint, an_org, new_id
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import living_endpoints, put, routing_versions
 
 
 def a_line(scene: Scene) -> AuditEntry:
@@ -60,7 +60,7 @@ async def reserved(scene: Scene) -> Scene:
 
 
 async def there(scene: Scene) -> tuple[list[UUID], set[UUID]]:
-    endpoints = (await scene.store.routing()).endpoints
+    endpoints = await living_endpoints(scene.store)
     reserved = {one.endpoint_id for one in endpoints if one.org_id == OPERATIONS_ORG}
     return [one.config_id for one in await scene.store.find(scene.org_id, AlertConfigs())], reserved
 
@@ -71,7 +71,7 @@ async def audited(scene: Scene) -> int:
 
 async def test_a_channel_is_made_with_its_endpoint_and_one_line_of_audit(reserved: Scene, other_store: Store) -> None:
     channel, endpoint = a_channel(reserved)
-    version, lines = await routing_version(reserved.store), await audited(reserved)
+    version, lines = await routing_versions(reserved.store), await audited(reserved)
     assert await reserved.store.write(
         both(channel, endpoint),
         a_line(reserved),
@@ -79,7 +79,7 @@ async def test_a_channel_is_made_with_its_endpoint_and_one_line_of_audit(reserve
     assert await other_store.find(reserved.org_id, AlertConfigs()) == [replace(channel, version=1)]
     kept = await other_store.get(Endpoint, OPERATIONS_ORG, channel.channel_id)
     assert kept == replace(endpoint, version=1)
-    assert await routing_version(reserved.store) > version
+    assert (await routing_versions(reserved.store))[OPERATIONS_ORG] > version[OPERATIONS_ORG]
     assert await audited(reserved) == lines + 1
 
 

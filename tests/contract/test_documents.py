@@ -14,15 +14,15 @@ from doorstep.model.alert import AlertConfigs, AlertRule, Channel, ChannelKind, 
 from doorstep.model.bulk import Bulk, BulkKind, Selection
 from doorstep.model.claim import WorkerEntry
 from doorstep.model.delivery import Delivery, DeliveryPayload
-from doorstep.model.endpoint import Circuit, CircuitState, Endpoint
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
 from doorstep.model.entity import Entity, PipelineDeclaration, PipelineDeclarations
 from doorstep.model.event import EventSummary, EventView
-from doorstep.model.listing import AuditFilter, DeadLetterFilter, OrgKeys, Orgs, Workers
+from doorstep.model.listing import AuditFilter, DeadLetterFilter, OrgKeys, Orgs, RoutingChanges, Workers
 from doorstep.model.org import ApiKey, Role
 from doorstep.stores.store import Delete, Document, Put, Store
 from tests.contract.scene import Scene
 from tests.support.builders import NOW, an_endpoint, an_org, new_id
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import living_endpoints, put, routing_versions
 
 Maker = Callable[[Scene], Any]
 
@@ -81,7 +81,8 @@ async def stored(store: Store, scene: Scene) -> dict[str, Any]:
         "configs": await store.find(scene.org_id, AlertConfigs()),
         "workers": await store.find(None, Workers(seen_after=0, limit=10)),
         "pipelines": await store.find(None, PipelineDeclarations()),
-        "routing": await store.routing(),
+        "routing": await routing_versions(store),
+        "endpoints": await living_endpoints(store),
         "audit": (await store.page(scene.org_id, AuditFilter())).items,
     }
 
@@ -156,10 +157,10 @@ async def test_of_several_changes_all_are_made_or_none(scene: Scene, make: Maker
 
 
 async def test_an_entry_can_be_written_by_itself(scene: Scene) -> None:
-    version = await routing_version(scene.store)
+    version = await routing_versions(scene.store)
     assert await scene.store.write([], an_entry(scene))
     assert (await scene.store.page(scene.org_id, AuditFilter())).items == (an_entry(scene),)
-    assert await scene.store.routing(version) is None, "it changes no endpoint"
+    assert await scene.store.routing(version) == [], "it changes no endpoint"
 
 
 async def test_what_is_full_takes_no_more_and_what_is_there_can_still_be_changed(scene: Scene) -> None:
@@ -219,10 +220,38 @@ async def test_several_are_read_at_once_each_once_and_only_those_that_exist(scen
 
 
 async def test_the_routing_is_read_only_if_it_changed(scene: Scene, other_store: Store) -> None:
-    routing = await scene.store.routing()
-    assert routing is not None and await other_store.routing(routing.version) is None
-    await put(scene.store, an_endpoint(scene.org_id), 0)
-    changed = await other_store.routing(routing.version)
-    assert changed is not None and len(changed.endpoints) == len(routing.endpoints) + 1
-    assert await put(scene.store, replace(scene.org, name="renamed"))
-    assert await other_store.routing(changed.version) is not None, "its policies may have changed"
+    known = await routing_versions(scene.store)
+    assert await other_store.routing(known) == []
+    added, renamed = an_endpoint(scene.org_id), replace(scene.org, name="renamed")
+    await put(scene.store, added, 0)
+    (changed,) = await other_store.routing(known)
+    assert [one.endpoint_id for one in changed.endpoints] == [added.endpoint_id]
+    assert await put(scene.store, renamed)
+    (again,) = await other_store.routing({scene.org_id: changed.version})
+    assert (again.org, again.endpoints) == (renamed, ()), "its policies may have changed"
+
+
+async def test_what_has_changed_since_a_version_includes_deleted_endpoints(scene: Scene) -> None:
+    kept, gone = await scene.add_endpoint(), await scene.add_endpoint()
+    known = await routing_versions(scene.store)
+    await put(scene.store, replace(gone, state=EndpointState.DELETED))
+    (routing,) = await scene.store.routing(known)
+    assert [(one.endpoint_id, one.state) for one in routing.endpoints] == [(gone.endpoint_id, EndpointState.DELETED)]
+    for unknown in (-1, routing.version + 1):
+        (routing,) = await scene.store.routing({scene.org_id: unknown})
+        assert list(routing.endpoints) == [scene.endpoint, kept]
+
+
+async def test_a_change_of_one_organization_leaves_the_routing_of_the_others_as_it_is(scene: Scene) -> None:
+    other = an_org()
+    await put(scene.store, other)
+    before = await routing_versions(scene.store)
+    await put(scene.store, an_endpoint(other.org_id), 0)
+    newest = max(before.values())
+    changes = await scene.store.find(None, RoutingChanges(since=newest))
+    assert [org_id for org_id, _ in changes] == [scene.org_id, other.org_id], "in the order of their changes"
+    assert changes[0] == (scene.org_id, before[scene.org_id]), "its own version is still the same"
+    assert await scene.store.find(None, RoutingChanges()) == changes[1:], "only the last change"
+    (routing,) = await scene.store.routing(before)
+    assert routing.org == other
+    assert await scene.store.routing({new_id(): -1}) == [], "an unknown organization has none"

@@ -10,7 +10,7 @@ from doorstep.model.event import Submission, Verdict
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_org
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 
 def keyed(scene: Scene, payload: bytes = b"1", key: str = "k") -> Submission:
@@ -75,7 +75,7 @@ async def test_events_without_a_key_are_never_taken_for_repeats(scene: Scene) ->
 
 
 async def test_a_hundred_concurrent_requests_with_one_key_make_one_event(scene: Scene, other_store: Store) -> None:
-    version = await routing_version(scene.store)
+    version = await routing_versions(scene.store)
     stores = [scene.store, other_store] * 50
     answers = await asyncio.gather(*(store.accept([keyed(scene)], version, scene.now) for store in stores))
 
@@ -88,7 +88,7 @@ async def test_a_hundred_concurrent_requests_with_one_key_make_one_event(scene: 
 async def test_of_concurrent_requests_with_one_key_and_many_bodies_one_body_wins(
     scene: Scene, other_store: Store
 ) -> None:
-    version = await routing_version(scene.store)
+    version = await routing_versions(scene.store)
     bodies = [b"%d" % (n % 5) for n in range(50)]
     stores = [scene.store, other_store] * 25
     answers = await asyncio.gather(

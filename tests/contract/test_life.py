@@ -96,7 +96,7 @@ async def test_work_under_way_when_a_store_closes_is_done_or_refused_as_unavaila
         for n in range(20)
         for call in (
             other_store.due_lanes(scene.now),
-            other_store.routing(),
+            other_store.routing({scene.org_id: -1}),
             other_store.claim(quotas, scene.now, scene.now + LEASE, f"w{n}"),
             put(other_store, an_org()),
         )

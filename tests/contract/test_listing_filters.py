@@ -39,6 +39,7 @@ from tests.contract.scene import SOON, Scene
 from tests.contract.shelf import Shelf, summary, two_shelves
 from tests.contract.wanted import all_of, pages_of
 from tests.support.builders import NOW, new_id
+from tests.support.shortcuts import living_endpoints
 
 TYPES = (None, "order.paid", "user.*", "*", "user.")
 SPANS = ((None, None), (NOW + DAY, None), (None, NOW + DAY + 4), (NOW + DAY + 2, NOW + 2 * DAY + 5), (NOW, NOW))
@@ -288,7 +289,7 @@ def group_of(cause: int, letters: list[Delivery]) -> CauseGroup:
 async def test_endpoints_are_listed_by_state_and_deleted_ones_only_when_asked_for(shelf: Shelf) -> None:
     await shelf.add_endpoint(state=EndpointState.PAUSED)
     gone = await shelf.add_endpoint(state=EndpointState.DELETED)
-    living = [one for one in (await shelf.store.routing()).endpoints if one.org_id == shelf.org_id]
+    living = [one for one in (await living_endpoints(shelf.store)) if one.org_id == shelf.org_id]
 
     async def listed(state: EndpointState | None) -> list[UUID]:
         found = await all_of(shelf.store.page, shelf.org_id, EndpointFilter(state=state), limit=2)

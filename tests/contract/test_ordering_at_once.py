@@ -15,7 +15,7 @@ from doorstep.stores.store import Store
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import a_submission, failure, refusal, success
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.shortcuts import count_states, routing_version
+from tests.support.shortcuts import count_states, routing_versions
 
 LINES, SENDINGS, BATCH, WORKERS = 3, 25, 3, 2
 
@@ -33,7 +33,7 @@ class Course:
     async def send(self, store: Store, line: str) -> None:
         """Send to one group, one call after another, so that the order is known; some calls send several events."""
         self.sending += 1
-        version, chance = await routing_version(store), random.Random(line)
+        version, chance = await routing_versions(store), random.Random(line)
         for _ in range(SENDINGS):
             count = chance.randint(1, BATCH)
             made = [self._made(line) for _ in range(count)]

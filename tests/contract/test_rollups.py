@@ -101,7 +101,7 @@ async def test_an_event_that_was_accepted_before_is_not_counted_again(scene: Sce
 
 async def test_what_was_refused_is_not_counted(scene: Scene) -> None:
     with pytest.raises(StaleRouting):
-        await scene.store.accept([a_submission(scene.org_id)], 99, scene.now)
+        await scene.store.accept([a_submission(scene.org_id)], {scene.org_id: 99}, scene.now)
     assert await total(scene) == {}
 
 

@@ -14,6 +14,7 @@ from doorstep.model.event import EventStatus, EventView, status_of
 from doorstep.model.listing import DeliveryHistory, EventDeliveries
 from tests.contract.scene import LEASE, SOON, Scene
 from tests.support.builders import failure, refusal, success
+from tests.support.shortcuts import living_endpoints
 
 ENDS = ("deliver", "fail", "kill", "cancel", "skip", "resolve", "leave")
 
@@ -62,7 +63,7 @@ async def _end(scene: Scene, ends: dict[UUID, str], one_by_one: bool) -> None:
 
 
 async def _settlements(scene: Scene, tried: dict[UUID, str]) -> list[Settlement]:
-    quotas = [Quota(one.endpoint_id, 1_000) for one in (await scene.store.routing()).endpoints]
+    quotas = [Quota(one.endpoint_id, 1_000) for one in (await living_endpoints(scene.store))]
     claims = await scene.store.claim(quotas, scene.now, scene.now + LEASE, "w1")
     await scene.store.release([claim for claim in claims if claim.delivery_id not in tried], scene.now)
     make = {

@@ -13,7 +13,6 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.encryption import new_secret_key
-from doorstep.engine.directory import current_routing
 from doorstep.errors import ConfigError
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.transports.handler_replies import Received
@@ -52,8 +51,7 @@ async def starts(settings: Settings, *timeouts: float) -> list[Endpoint]:
     name."""
     programs = [a_program(settings, timeout) for timeout in timeouts]
     await asyncio.gather(*(program.open(migrate=False) for program in programs))
-    routing = await current_routing(programs[0].components.store)
-    endpoints = [one for one in routing.endpoints if one.org_id == DEFAULT_ORG]
+    endpoints = list(await programs[0].components.directory.endpoints_of(DEFAULT_ORG))
     await asyncio.gather(*(program.close() for program in programs))
     return sorted(endpoints, key=lambda endpoint: endpoint.name)
 

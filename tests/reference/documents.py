@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -16,10 +16,10 @@ from doorstep.model.alert import OPERATIONS_ORG, Alert, AlertConfig
 from doorstep.model.bulk import Bulk
 from doorstep.model.claim import WorkerEntry
 from doorstep.model.delivery import Delivery, DeliveryPayload
-from doorstep.model.endpoint import Circuit, CircuitChange, CircuitState, Endpoint, EndpointState, Routing
+from doorstep.model.endpoint import Circuit, CircuitChange, CircuitState, Endpoint, EndpointState
 from doorstep.model.entity import Entity, PipelineDeclaration
 from doorstep.model.event import EventSummary, EventView
-from doorstep.model.org import ApiKey, KeyCheck, Org
+from doorstep.model.org import ApiKey, KeyCheck, Org, Routing
 from doorstep.model.outbox import OutboxMessage, summary_of_message, view_of_message
 from doorstep.stores import notes
 from doorstep.stores.incidents import circuit_change_incident, config_change_incident, endpoint_change_incident
@@ -163,9 +163,10 @@ class DocumentVerbs:
         stored = documents.get(key)
         if isinstance(document, Endpoint):
             tables.add_incident(endpoint_change_incident(stored and stored.state, document))
-            tables.routing_version += 1
+            tables.mark_changed(document.org_id, document.endpoint_id)
         elif isinstance(document, Org):
-            tables.routing_version += stored is not None
+            if stored is not None:
+                tables.mark_changed(document.org_id)
         elif isinstance(document, AlertConfig):
             if stored is None and change.limit is not None:
                 self._make_room(document.org_id, change.limit, entry)
@@ -219,11 +220,19 @@ class DocumentVerbs:
 
     # -- routing and circuits ------------------------------------------------------------------------------
 
-    async def routing(self, known_version: int | None = None) -> Routing | None:
-        if known_version == self._tables.routing_version:
-            return None
-        live = (one for one in self._tables.endpoints if one.state is not EndpointState.DELETED)
-        return Routing(self._tables.routing_version, tuple(live))
+    async def routing(self, known: Mapping[UUID, int]) -> list[Routing]:
+        orgs = ((self._tables.orgs.get(org_id), known_version) for org_id, known_version in known.items())
+        found = (self._routing(org, known_version) for org, known_version in orgs if org is not None)
+        return [one for one in found if one.version != known[one.org.org_id]]
+
+    def _routing(self, org: Org, known_version: int) -> Routing:
+        tables, version = self._tables, self._tables.routing[org.org_id]
+        own = [one for one in tables.endpoints if one.org_id == org.org_id]
+        if 0 <= known_version < version:
+            changed = [one for one in own if tables.changed[one.endpoint_id] > known_version]
+        else:
+            changed = [one for one in own if one.state is not EndpointState.DELETED]
+        return Routing(org, version, tuple(changed))
 
     async def put_circuit(self, circuit: Circuit, expected_version: int, reason: str = "") -> bool:
         endpoint = self._tables.endpoints.get(circuit.endpoint_id)

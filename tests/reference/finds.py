@@ -45,6 +45,7 @@ from doorstep.model.listing import (
     OrgKeys,
     Orgs,
     RejectedMessages,
+    RoutingChanges,
     ShortIds,
     UnhealthyEndpoints,
     Workers,
@@ -79,6 +80,8 @@ class FindVerbs(ListVerbs):
                 found = filter(own, tables.alert_configs)
             case PipelineDeclarations():
                 found = tables.pipelines
+            case RoutingChanges():
+                found = self._routing_changes(query)
             case Workers():
                 seen = (one for one in tables.workers if one.seen_at > query.seen_after)
                 found = sorted(seen, key=lambda one: (-one.seen_at, one.name))[: query.limit]
@@ -99,6 +102,11 @@ class FindVerbs(ListVerbs):
             case _:
                 found = self._find_details(org_id, query)
         return list(found)
+
+    def _routing_changes(self, query: RoutingChanges) -> list[tuple[UUID, int]]:
+        versions = ((org.org_id, self._tables.routing[org.org_id]) for org in self._tables.orgs)
+        changes = sorted(versions, key=lambda change: change[1])
+        return changes[-1:] if query.since is None else [one for one in changes if one[1] >= query.since]
 
     def _find_details(self, org_id: UUID | None, query: Any) -> Any:
         """Lists about one delivery, event, endpoint, bulk operation or pipeline."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -27,10 +27,12 @@ class PathVerbs:
     _tables: Tables
 
     async def accept(
-        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+        self, submissions: Sequence[Submission], routing: Mapping[UUID, int], now: Instant, lease: Lease | None = None
     ) -> list[Receipt]:
-        if routing_version != self._tables.routing_version:
-            raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
+        for org_id in {submission.event.org_id for submission in submissions}:
+            self._tables.check_org(org_id)
+            if routing.get(org_id) != self._tables.routing[org_id]:
+                raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
         for submission in submissions:
             self._check(submission)
         receipts = [self._accept(submission, now, lease) for submission in submissions]
@@ -38,17 +40,27 @@ class PathVerbs:
             self._tables.wake(Topic.DELIVERIES)
         return receipts
 
-    async def due_lanes(self, now: Instant) -> list[Lane]:
+    async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
         first: dict[UUID, Instant] = {}
         for row in self._tables.by_due(DeliveryState.PENDING):
             if row.delivery.due_at is not None:
                 first.setdefault(row.delivery.endpoint_id, row.delivery.due_at)
-        return [self._lane(one, due_at) for one, due_at in first.items()]
+        lanes = [self._lane(one, due_at) for one, due_at in first.items()]
+        return lanes if later_max is None else self._near(lanes, now, later_max)
+
+    def _near(self, lanes: list[Lane], now: Instant, later_max: int) -> list[Lane]:
+        held = (EndpointState.PAUSED, EndpointState.DISABLED)
+        due = [lane for lane in lanes if lane.due_at <= now]
+        later = [lane for lane in lanes if lane.due_at > now]
+        recoverable = [lane for lane in later[later_max:] if lane.recoverable_at is not None]
+        attemptable = [lane for lane in due if self._tables.endpoints[lane.endpoint_id].state not in held]
+        return [*attemptable, *later[:later_max], *recoverable]
 
     def _lane(self, endpoint_id: UUID, due_at: Instant) -> Lane:
         circuit = self._tables.circuits.get(endpoint_id)
         recoverable = self._recoverable(endpoint_id) if circuit and circuit.changed_at else []
-        return Lane(endpoint_id, due_at, circuit, recoverable[0].delivery.last_attempt_at if recoverable else None)
+        recoverable_at = recoverable[0].delivery.last_attempt_at if recoverable else None
+        return Lane(endpoint_id, self._tables.endpoints[endpoint_id].org_id, due_at, circuit, recoverable_at)
 
     def _recoverable(self, endpoint_id: UUID) -> list[DeliveryRow]:
         """The deliveries that wait for a recovery, the least recently attempted one first."""

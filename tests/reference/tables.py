@@ -182,7 +182,12 @@ class Tables:
         self.outbox: dict[UUID, OutboxMessage] = {}
         self.circuits: dict[UUID, Circuit] = {}
         self.circuit_history: defaultdict[UUID, list[CircuitChange]] = defaultdict(list)
-        self.routing_version = 0
+        self.changes = 0
+        """The number of changes to organizations and their endpoints."""
+        self.routing: defaultdict[UUID, int] = defaultdict(int)
+        """The number of the last change of each organization."""
+        self.changed: dict[UUID, int] = {}
+        """The number of the last change of each endpoint."""
         self.rate_next_at: dict[UUID, Instant] = {}
         self.idempotency: dict[tuple[UUID, str], tuple[Instant, bytes, Receipt]] = {}
         self.locks: dict[Task, tuple[str, Instant]] = {}
@@ -195,6 +200,13 @@ class Tables:
         """The deliveries that are pending or in progress."""
         self.acknowledged: dict[UUID, Instant] = {}
         self._last_key = 0
+
+    def mark_changed(self, org_id: UUID, endpoint_id: UUID | None = None) -> None:
+        """Number a change to an organization or one of its endpoints."""
+        self.changes += 1
+        self.routing[org_id] = self.changes
+        if endpoint_id is not None:
+            self.changed[endpoint_id] = self.changes
 
     def add(self, delivery: Delivery, event: EventRow) -> None:
         self._last_key += 1

@@ -64,10 +64,10 @@ class Machine:
         return task
 
     async def prepared(self) -> None:
-        """Wait for the first list of endpoints, however long the store takes."""
-        while self.directory.version < 0:
+        """Wait until the store answers, however long it takes."""
+        while True:
             try:
-                await self.directory.reload()
+                return await self.directory.refresh()
             except StoreUnavailable:
                 await asyncio.sleep(0.1)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -56,11 +57,11 @@ class AcknowledgesBeforeKeeping(ReferenceStore):
     _calls = 0
 
     async def accept(
-        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+        self, submissions: Sequence[Submission], routing: Mapping[UUID, int], now: Instant, lease: Lease | None = None
     ) -> list[Receipt]:
         self._calls += 1
         if self._calls % 5:
-            return await super().accept(submissions, routing_version, now, lease)
+            return await super().accept(submissions, routing, now, lease)
         return [Receipt(Verdict.ACCEPTED, one.event.event_id, now, len(one.deliveries)) for one in submissions]
 
 

@@ -32,7 +32,7 @@ from tests.simulation.story import Disturbance, Life, Outage, Sending, Story
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.support.recounting import differing, recount
-from tests.support.shortcuts import count_states, put, totals
+from tests.support.shortcuts import count_states, living_endpoints, put, totals
 
 
 class World:
@@ -128,7 +128,7 @@ class World:
                 for one in machine.sent]  # fmt: skip
 
     async def _resume_endpoints(self) -> None:
-        for endpoint in finish(self.server.store.routing()).endpoints:
+        for endpoint in finish(living_endpoints(self.server.store)):
             if endpoint.state is not EndpointState.ACTIVE:
                 operator = self.operator
                 await operator.does(operator.endpoints.resume, endpoint.org_id, endpoint.endpoint_id, "ops")

@@ -19,7 +19,7 @@ from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, new_id
 from tests.support.fixtures_postgres import TEMPLATE
 from tests.support.postgres_server import PostgresServer
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 GROUP = "doorstep_user"
 PERSONS = {
@@ -164,7 +164,7 @@ async def _tenant(store: PostgresStore, name: str, now: Instant) -> Tenant:
     await store.dead_letter_waiting(endpoint.endpoint_id, "REJECTED", f"{name}-reason", now, 10)
     tenant.waiting.append(await _accept(store, tenant, name, now))
     inbox = a_submission(org.org_id, event_type="inbox.item", payload=f'{{"of": "{name}-inbox"}}'.encode())
-    await store.accept([inbox], await routing_version(store), now)
+    await store.accept([inbox], await routing_versions(store), now)
     tenant.inbox = inbox.event.event_id
     return tenant
 
@@ -178,7 +178,7 @@ async def _accept(store: PostgresStore, tenant: Tenant, name: str, now: Instant)
         due_at=now,
         correlation_id=f"{name}-correlation",
     )
-    await store.accept([submission], await routing_version(store), now)
+    await store.accept([submission], await routing_versions(store), now)
     tenant.events.append(submission.event.event_id)
     return submission.deliveries[0].delivery_id
 

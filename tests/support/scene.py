@@ -21,7 +21,6 @@ from doorstep.clock import Instant, to_datetime
 from doorstep.config import Settings
 from doorstep.encryption import new_secret_key
 from doorstep.engine.accept import Options
-from doorstep.engine.directory import current_routing
 from doorstep.model.action import ActionKind, ActionResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
@@ -34,7 +33,7 @@ from tests.support.builders import unused
 from tests.support.leaping_clock import LeapingClock
 from tests.support.loop_receiver import Receiver
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.shortcuts import count_states
+from tests.support.shortcuts import count_states, living_endpoints
 
 F = TypeVar("F", bound=Fact)
 
@@ -109,8 +108,8 @@ class Scene:
 
     async def endpoints(self) -> list[Endpoint]:
         """The stored endpoints."""
-        routing = await current_routing(self.doorstep.components.store)
-        return [endpoint for endpoint in routing.endpoints if endpoint.org_id == DEFAULT_ORG]
+        endpoints = await living_endpoints(self.doorstep.components.store)
+        return [endpoint for endpoint in endpoints if endpoint.org_id == DEFAULT_ORG]
 
     async def send(self, event_type: str = "order.paid", payload: object = b'{"n": 1}', **fields: Any) -> Receipt:
         """Times may also be given in the scene's own unit, as instants."""

@@ -11,9 +11,9 @@ from doorstep.model.action import AuditEntry
 from doorstep.model.alert import AlertWrite
 from doorstep.model.claim import WorkerEntry
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import Routing
+from doorstep.model.endpoint import Endpoint
 from doorstep.model.inbox import InboxAnswer, InboxAnswered
-from doorstep.model.listing import EventDeliveries, EventFilter, Orgs, PagedQuery
+from doorstep.model.listing import EventDeliveries, EventFilter, Orgs, PagedQuery, RoutingChanges
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.rollup import Figures
 from doorstep.stores.store import Document, Put, Store
@@ -56,14 +56,16 @@ async def post(store: Store, messages: Sequence[OutboxMessage]) -> None:
     assert await store.write_alerts(AlertWrite(org_id=poster, messages=tuple(messages)))
 
 
-async def routing_of(store: Store) -> Routing:
-    routing = await store.routing()
-    assert routing is not None, "only a known version has no answer"
-    return routing
+async def routing_versions(store: Store) -> dict[UUID, int]:
+    """The routing version of every organization, as `accept` expects it."""
+    return dict(await store.find(None, RoutingChanges(since=0)))
 
 
-async def routing_version(store: Store) -> int:
-    return (await routing_of(store)).version
+async def living_endpoints(store: Store) -> list[Endpoint]:
+    """All endpoints of all organizations that are not deleted, those of one organization oldest first."""
+    everyone = dict.fromkeys(await routing_versions(store), -1)
+    found = sorted(await store.routing(everyone), key=lambda routing: routing.org.org_id)
+    return [one for routing in found for one in routing.endpoints]
 
 
 async def totals(store: Store, org_id: UUID | None = None) -> Figures:

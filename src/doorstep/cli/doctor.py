@@ -23,11 +23,10 @@ from doorstep.cli.run import naming_database
 from doorstep.cli.serve import listener
 from doorstep.clock import SECOND
 from doorstep.config import TOML_FILE, Settings, setting_rows
-from doorstep.engine.directory import current_routing
 from doorstep.errors import ConfigError, DoorstepError
 from doorstep.loop_binding import run_until_stopped
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import KeyChecks, RejectedMessages, Workers
+from doorstep.model.listing import KeyChecks, Orgs, RejectedMessages, Workers
 from doorstep.model.record import Record
 from doorstep.stores.open import sqlite_path, store_from_url
 from doorstep.stores.store import Store
@@ -308,13 +307,15 @@ async def _check_store(settings: Settings, store: Store) -> AsyncIterator[Findin
     if database.verdict != OK:
         return
     try:
-        endpoints = (await current_routing(store)).endpoints
+        orgs = [org.org_id for org in await store.find(None, Orgs())]
         yield await secret_key_finding(settings, store)
         yield await clock_finding(store)
         yield await outbox_finding(store)
         guard = AddressGuard(settings.allow_addresses, allow_http=settings.allow_http)
-        for endpoint in endpoints:
-            yield await reachability(endpoint, guard, settings_known=_has_server_settings(settings))
+        for org_id in orgs:
+            for routing in await store.routing({org_id: -1}):
+                for endpoint in routing.endpoints:
+                    yield await reachability(endpoint, guard, settings_known=_has_server_settings(settings))
     finally:
         await store.close()
 

@@ -116,15 +116,15 @@ class Accepter:
         return await self._coalescer.submit(tuple(drafts))
 
     async def _accept_calls(self, calls: list[_Call]) -> Sequence[list[Receipt] | Exception]:
+        orgs = {draft.org_id for call in calls for draft in call}
         for _ in range(_STALE_TRIES):
-            if self._directory.version < 0:
-                await self._directory.reload()
+            await self._directory.load(orgs)
             now = self._clock.now()
             try:
                 with self.intake.offer(now) if self.intake else nullcontext() as offer:
                     return await self._accept_group(calls, now, offer)
             except StaleRouting:
-                await self._directory.reload()
+                await self._directory.reload(orgs)
         raise StoreUnavailable("endpoints change faster than events can be routed; try again")
 
     async def _accept_group(
@@ -137,8 +137,9 @@ class Accepter:
 
     async def _store_all(self, submissions: list[Submission], now: Instant, offer: Offer | None) -> list[Receipt]:
         lease = offer.lease if offer else None
+        routing = self._directory.versions({one.event.org_id for one in submissions})
         began = perf_counter()
-        receipts = await self._store.accept(submissions, self._directory.version, now, lease)
+        receipts = await self._store.accept(submissions, routing, now, lease)
         self.store_seconds = perf_counter() - began
         claims = [claim for receipt in receipts for claim in receipt.claims]
         if self._telemetry.has_subscribers:

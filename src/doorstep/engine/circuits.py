@@ -72,7 +72,10 @@ class Circuits:
     async def record(self, settlements: Sequence[Settlement], now: Instant) -> dict[UUID, CircuitState]:
         """Count results in order; returns the endpoints whose circuit has just opened or closed."""
         changed = {}
-        for endpoint_id, results in self._results(settlements).items():
+        results_of = self._results(settlements)
+        if results_of:
+            await self._directory.load({one.claim.org_id for one in settlements if one.claim.endpoint_id in results_of})
+        for endpoint_id, results in results_of.items():
             endpoint = self._directory.endpoint(endpoint_id)
             if endpoint and (state := await self._record_endpoint(endpoint, results, now)):
                 changed[endpoint_id] = state
@@ -128,7 +131,7 @@ class Circuits:
         with suppress(NotFound):
             entry = {"actor": _ACTOR, "action": "endpoint.disable", "reason": reason}
             if await change_endpoint(self._store, org_id, endpoint_id, disabled, now=now, **entry):
-                await self._directory.reload()
+                await self._directory.reload((org_id,))
                 fact = EndpointDisabled(at=to_iso(now), endpoint_id=endpoint_id, org_id=org_id, reason=reason)
                 self._telemetry.emit(fact)
 

@@ -29,6 +29,8 @@ _DEAD_LETTER_BATCH = 1_000
 _FULL_ENDPOINT_PAUSE: Instant = 100 * MILLISECOND
 """How soon to recheck an endpoint that is at its concurrency limit. Another worker may finish an attempt at any time,
 and no wake-up reports that."""
+_LATER_MAX = 100
+"""How many endpoints without a due delivery a round looks at, those first that are due first."""
 _FAILING_AFTER = 5
 _FAILING_STEP = 8
 _FAILING_PAUSE: Instant = 5 * MILLISECOND
@@ -75,8 +77,9 @@ class Claimer:
     async def claim(self) -> Instant | None:
         """Read the lanes, share out the slots, and claim. Returns the time at which another round may claim more."""
         now = self._clock.now()
-        lanes = await self._store.due_lanes(now)
+        lanes = await self._store.due_lanes(now, _LATER_MAX)
         self._circuits.observe(lanes)
+        await self._directory.load({lane.org_id for lane in lanes})
         served = [
             (self._circuits.in_force(lane, endpoint), endpoint)
             for lane in lanes
@@ -88,7 +91,7 @@ class Claimer:
         probes = await self._acquire_probes(due, now)
         forced_max, quotas = self._within_bytes(self._quotas(due, now), now)
         if not quotas and all(lane.due_at > now for lane in lanes):  # nothing is due, not even an operator's retry
-            return _next_at(served, quotas, now)
+            return _next_at(served, quotas, now, _looked_until(lanes, now))
         parts = self._parts(quotas, due, now)
         until = self._clock.now() + seconds(self._tuning.lease_seconds)
         first = [part for part, *_ in parts]
@@ -103,7 +106,7 @@ class Claimer:
                 await self._claim_rest(quotas, parts, claims, now, until)
         finally:
             self._buffer.withdraw(promises)
-        return _next_at(served, quotas, now)
+        return _next_at(served, quotas, now, _looked_until(lanes, now))
 
     def _take(self, claims: Sequence[Claim]) -> None:
         """Put claims into the buffer. Each call of the store is taken at once: if the next call of the round fails,
@@ -319,9 +322,18 @@ def rate_of(endpoint: Endpoint, due_at: Instant) -> float | None:
     return min((rate for rate in rates if rate is not None), default=None)
 
 
-def _next_at(served: Sequence[_Due], quotas: Sequence[Quota], now: Instant) -> Instant | None:
-    """When to check again without a wake-up: at the next due time, or when limits or circuits may allow more."""
-    times = [lane.due_at for lane, _ in served if lane.due_at > now]
+def _looked_until(lanes: Sequence[Lane], now: Instant) -> list[Instant]:
+    """The due time until which the lanes are complete; empty if none was left out."""
+    later = sorted(lane.due_at for lane in lanes if lane.due_at > now)
+    return later[_LATER_MAX - 1 : _LATER_MAX]
+
+
+def _next_at(
+    served: Sequence[_Due], quotas: Sequence[Quota], now: Instant, looked_until: Sequence[Instant]
+) -> Instant | None:
+    """When to check again without a wake-up: at the next due time, when limits or circuits may allow more, or when
+    lanes may become due that this round has not seen."""
+    times = [*looked_until, *(lane.due_at for lane, _ in served if lane.due_at > now)]
     circuits = [lane.circuit for lane, _ in served if lane.circuit]
     times += [circuit.until for circuit in circuits if circuit.until and circuit.until > now]
     failing = {lane.endpoint_id for lane, _ in served if _failing(lane)}

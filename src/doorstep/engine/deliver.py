@@ -70,6 +70,7 @@ class Deliverer:
         self._settle_slack = seconds(tuning.settle_slack_seconds)
         self.buffer = ClaimBuffer()
         self.in_flight: dict[tuple[object, int], Claim] = {}
+        directory.keep(lambda: {claim.org_id for claim in self.in_flight.values()})
         circuits = Circuits(store, directory, clock, tuning, telemetry)
         self._capacity = Capacity(tuning.slots, telemetry)
         self._claimer = Claimer(
@@ -162,7 +163,9 @@ class Deliverer:
             self._telemetry.note(now, "error", message, endpoint_id=claim.endpoint_id)
             self.settler.release([claim])
             return None
-        if profile is None:
+        if profile is None and not self._directory.is_loaded(claim.org_id):  # it was forgotten, for lack of room
+            self.settler.release([claim])
+        elif profile is None:
             self._settle_unattempted(claim, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now)
         elif claim.expires_at is not None and claim.expires_at <= now:
             self._settle_unattempted(claim, Code.EXPIRED, EXPIRED_WHILE_WAITING, now)

@@ -1,4 +1,4 @@
-"""The endpoints and organizations that the engine works with, its tuning, and versioned writes to endpoints."""
+"""The endpoints as attempts need them, the tuning of the engine, and versioned writes to endpoints."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant, to_iso
 from doorstep.encryption import Sealer, UnsealError
-from doorstep.errors import Conflict, NotFound
+from doorstep.engine.loaded import LoadedOrgs
+from doorstep.errors import Conflict
 from doorstep.model.action import AuditEntry, audit_entry
-from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState, RetryPolicy, Routing
-from doorstep.model.listing import Orgs
-from doorstep.model.org import Org
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState, RetryPolicy
 from doorstep.model.record import Record
 from doorstep.policy.retry import BUILT_IN, capped, policy_for
-from doorstep.policy.routing import RouteTable
 from doorstep.stores.store import Put, Store
 from doorstep.telemetry.facts import CircuitTransition, Telemetry
 from doorstep.transports.signature import Signer
 
 USER_AGENT = "Doorstep/0.1"
+_POLICIES_MAX = 100_000
+"""The maximum number of policies in the cache. A sender that keeps inventing event types must not use up the memory."""
 
 
 class Profile:
@@ -44,72 +44,32 @@ class Profile:
         self.stale_at = min((secret.expires_at for secret in valid if secret.expires_at is not None), default=None)
 
 
-class Directory:
-    """Endpoints by id, routes by event type, and retry policies. Each process has one Directory."""
+class Directory(LoadedOrgs):
+    """The endpoints that this process works with, with what attempts need. Each process has one Directory."""
 
     def __init__(self, store: Store, sealer: Sealer, tuning: Tuning) -> None:
-        self._store = store
+        super().__init__(store)
         self._sealer = sealer
         self._tuning = tuning
-        self._endpoints: dict[UUID, Endpoint] = {}
-        self._orgs: dict[UUID, Org] = {}
         self._profiles: dict[UUID, Profile] = {}
-        self._policies: dict[tuple[UUID, str], RetryPolicy] = {}
+        self._policies: dict[tuple[UUID, str], tuple[int, RetryPolicy]] = {}
+        """The policies by endpoint and event type, each with the routing version for which it was computed."""
         self.unsealable: set[UUID] = set()
         """Endpoints whose secrets another key encrypts. This happens only if the key of the installation was changed
         while this process was running, so their deliveries are left to other workers."""
-        self.version = -1
-        self.routes = RouteTable(())
 
-    async def refresh(self) -> None:
-        """Reload if anything has changed. Otherwise, this costs one cheap read."""
-        if routing := await self._store.routing(self.version):
-            await self._use(routing)
-
-    async def reload(self) -> None:
-        await self._use(await current_routing(self._store))
-
-    async def _use(self, routing: Routing) -> None:
-        """Use this routing. Organizations are read after endpoints, so that no endpoint lacks its organization."""
-        orgs = await self._store.find(None, Orgs())
-        if routing.version < self.version:
-            return  # a concurrent reload has already loaded a newer version
-        self._orgs = {org.org_id: org for org in orgs if org.deleted_at is None}
-        endpoints = tuple(endpoint for endpoint in routing.endpoints if endpoint.org_id in self._orgs)
-        self._endpoints = {endpoint.endpoint_id: endpoint for endpoint in endpoints}
-        self._profiles.clear()
-        self._policies.clear()
-        self.unsealable.clear()
-        self.routes = RouteTable(endpoints)
-        self.version = routing.version
-
-    async def check_org(self, org_id: UUID) -> None:
-        """Raise NotFound unless the organization exists."""
-        if not await self.has_org(org_id):
-            raise NotFound(f"no organization {org_id}")
-
-    async def has_org(self, org_id: UUID) -> bool:
-        """Whether the organization exists and is not deleted. If it is unknown, the directory is reloaded first."""
-        if org_id not in self._orgs:
-            await self.reload()
-        return org_id in self._orgs
-
-    def endpoint(self, endpoint_id: UUID) -> Endpoint | None:
-        return self._endpoints.get(endpoint_id)
-
-    @property
-    def endpoints(self) -> Collection[Endpoint]:
-        """All endpoints that are not deleted, except those of deleted organizations."""
-        return self._endpoints.values()
-
-    def org(self, org_id: UUID) -> Org | None:
-        return self._orgs.get(org_id)
+    def _forget_endpoints(self, endpoint_ids: Collection[UUID]) -> None:
+        super()._forget_endpoints(endpoint_ids)
+        for endpoint_id in endpoint_ids:
+            self._profiles.pop(endpoint_id, None)
+            self.unsealable.discard(endpoint_id)
 
     def profile(self, endpoint_id: UUID, now: Instant) -> Profile | None:
-        """The profile of an endpoint; None if it was deleted. Raises UnsealError for an endpoint in `unsealable`."""
+        """The profile of an endpoint; None if it was deleted or is not loaded. Raises UnsealError for an endpoint in
+        `unsealable`."""
         profile = self._profiles.get(endpoint_id)
         if profile is None or (profile.stale_at is not None and profile.stale_at <= now):
-            endpoint = self._endpoints.get(endpoint_id)
+            endpoint = self.endpoint(endpoint_id)
             if endpoint is None:
                 return None
             try:
@@ -121,13 +81,15 @@ class Directory:
         return profile
 
     def policy(self, endpoint: Endpoint, event_type: str) -> RetryPolicy:
-        key = (endpoint.endpoint_id, event_type)
-        policy = self._policies.get(key)
-        if policy is None:
-            if len(self._policies) > 100_000:  # a sender that keeps inventing event types must not use up the memory
+        """The retry policy of a loaded endpoint for events of this type."""
+        known, key = self._orgs[endpoint.org_id], (endpoint.endpoint_id, event_type)
+        version, policy = self._policies.get(key, (-1, self._tuning.policy))
+        if version != known.version:
+            if len(self._policies) >= _POLICIES_MAX:
                 self._policies.clear()
-            chosen = policy_for(endpoint, self._orgs.get(endpoint.org_id), event_type, self._tuning.policy)
-            policy = self._policies[key] = capped(chosen, self._tuning.retries_max)
+            chosen = policy_for(endpoint, known.org, event_type, self._tuning.policy)
+            policy = capped(chosen, self._tuning.retries_max)
+            self._policies[key] = known.version, policy
         return policy
 
 
@@ -204,12 +166,6 @@ class Tuning(Record, frozen=True, kw_only=True):
 RACES_MAX = 10
 """The maximum number of tries for a versioned write. Each lost race means that another writer succeeded; losing this
 many in a row would be a bug."""
-
-
-async def current_routing(store: Store) -> Routing:
-    routing = await store.routing()
-    assert routing is not None, "the store must return the routing if no known version is passed"
-    return routing
 
 
 class AlreadyExists(Conflict):

@@ -25,7 +25,7 @@ def fan_out(
     deleted, and makes the delivery a dead letter.
     """
     if only is None:
-        endpoints = directory.routes.route(event.org_id, event.event_type)
+        endpoints = directory.route(event.org_id, event.event_type)
     else:
         existing = [endpoint_id for endpoint_id in dict.fromkeys(only) if endpoint_id not in deleted]
         endpoints = tuple(_named(endpoint_id, event.org_id, directory) for endpoint_id in existing)

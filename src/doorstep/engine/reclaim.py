@@ -24,6 +24,7 @@ async def reclaim(store: Store, directory: Directory, settler: Settler, now: Ins
     claims = await store.expired(now, _BATCH_MAX)
     if claims:
         await directory.refresh()
+        await directory.load({claim.org_id for claim in claims})
         await settler.settle([_lost(claim, directory, now, random) for claim in claims])
     return len(claims)
 

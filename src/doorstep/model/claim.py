@@ -17,6 +17,7 @@ class Lane(Record, frozen=True):
     """The queue of one endpoint's waiting deliveries: when the first one is due, and the endpoint's circuit."""
 
     endpoint_id: UUID
+    org_id: UUID
     due_at: Instant
     circuit: Circuit | None = None
     """None if the circuit is closed without failures. This is the usual case, for which no row is stored."""

@@ -91,13 +91,6 @@ class LogDestination(DestinationKind, frozen=True, tag="log"):
 Destination = HttpDestination | HandlerDestination | LogDestination
 
 
-class Routing(Record, frozen=True):
-    """All endpoints that are not deleted. `Store.accept` gets the version, so that it can detect a stale snapshot."""
-
-    version: int
-    endpoints: tuple[Endpoint, ...]
-
-
 class EndpointSettings(Record, frozen=True, kw_only=True):
     """The settings of an endpoint that are stored exactly as its owner entered them."""
 

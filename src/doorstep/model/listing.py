@@ -260,6 +260,14 @@ class Orgs(BoundedQuery[Org], frozen=True, kw_only=True):
     """Every organization."""
 
 
+class RoutingChanges(BoundedQuery[tuple[UUID, int]], frozen=True, kw_only=True):
+    """The organizations whose routing version is `since` or later, with this version, in the order of these versions.
+    No two organizations have the same version, except 0, which is the version of organizations that have never changed
+    and have no endpoints. Without `since`, only the organization that changed last, or any if none has changed."""
+
+    since: int | None = None
+
+
 class KeyChecks(BoundedQuery[KeyCheck], frozen=True, kw_only=True):
     """The check of the secret key; an empty list before the first start."""
 

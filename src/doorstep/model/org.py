@@ -7,7 +7,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.endpoint import RetryPolicy, Slo
+from doorstep.model.endpoint import Endpoint, RetryPolicy, Slo
 from doorstep.model.record import Record
 
 
@@ -23,6 +23,17 @@ class Org(Record, frozen=True, kw_only=True):
     search_fields: dict[str, Instant] = {}
     """The fields of payloads and metadata that can be searched by an index. Each has the time from which the index is
     complete."""
+
+
+class Routing(Record, frozen=True):
+    """Where the events of one organization go. `Store.accept` gets the version, so that it can detect a stale
+    snapshot."""
+
+    org: Org
+    version: int
+    endpoints: tuple[Endpoint, ...]
+    """Oldest first: all endpoints that are not deleted, or those that have changed since a known version, including
+    deleted ones (`Store.routing`)."""
 
 
 class Role(StrEnum):

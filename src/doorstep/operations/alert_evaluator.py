@@ -11,7 +11,7 @@ one organization does not delay the others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from operator import add
 from typing import NamedTuple
@@ -91,7 +91,7 @@ class AlertEvaluator:
         `idle` is set."""
         await self._directory.refresh()
         lanes = await self._store.due_lanes(self._clock.now())
-        late = self._measurements.late(lanes, self._directory)
+        late = await self._measurements.late(lanes, self._directory)
         soon = await self._store.find(None, OrgsToReview(now=idle_until))
         to_review = await self._store.find(None, OrgsToReview(now=self._clock.now())) if soon else []
         for org_id in (*to_review, *self._failing):
@@ -119,7 +119,6 @@ class AlertEvaluator:
         """
         since = Span.HOUR.start(self._clock.now() - seconds(WINDOW_SECONDS_MAX))
         failing_endpoints = await self._store.find(None, FailingEndpoints(since=since))
-        await self._directory.refresh()  # after the read, so that an endpoint missing from the directory was deleted
         for org_id, endpoint_id in failing_endpoints:
             if org_id != OPERATIONS_ORG:
                 self._failing[org_id].add(endpoint_id)
@@ -135,22 +134,24 @@ class AlertEvaluator:
         if org_id == OPERATIONS_ORG:  # a failed message causes no other message; its channel shows the failure
             await self._store.write_alerts(AlertWrite(org_id=org_id, incident_keys=tuple(one.key for one in incidents)))
             return
-        await self._directory.refresh()  # after the read, so that an endpoint missing from the directory was deleted
-        names = EndpointNames(org_id, self._directory)
+        # Read after the incidents, so that an endpoint that is missing was deleted.
+        endpoints = await self._directory.endpoints_of(org_id)
+        names = EndpointNames(org_id, endpoints)
         await names.look_up(self._store, (one.endpoint_id for one in incidents))
         batch = await self._batch(org_id, names)
         for incident in incidents:
             batch.add_incident(incident)
-        self._add_failing(org_id, incidents)
+        self._add_failing(org_id, incidents, endpoints)
         late = None
         if any(one.kind is IncidentKind.RULES_CHANGED for one in incidents):
-            await self._measurements.add_conditions(batch, self._directory.endpoints)
+            await self._measurements.add_conditions(batch, endpoints)
             lanes = await self._store.due_lanes(self._clock.now())
-            late = self._measurements.late(lanes, self._directory).get(org_id, {})
+            late = (await self._measurements.late(lanes, self._directory)).get(org_id, {})
         await self._finish(batch, late)
 
     async def _review_org(self, org_id: UUID, late: Late) -> None:
-        await self._finish(await self._batch(org_id, EndpointNames(org_id, self._directory)), late)
+        names = EndpointNames(org_id, await self._directory.endpoints_of(org_id))
+        await self._finish(await self._batch(org_id, names), late)
 
     async def _finish(self, batch: AlertBatch, late: Late | None) -> None:
         """Measure the figures that may have changed, and write the batch. If another process wrote first, nothing is
@@ -180,14 +181,13 @@ class AlertEvaluator:
 
     # -- endpoints with recent dead letters ----------------------------------------------------------------
 
-    def _add_failing(self, org_id: UUID, incidents: Iterable[Incident]) -> None:
+    def _add_failing(self, org_id: UUID, incidents: Iterable[Incident], endpoints: Sequence[Endpoint]) -> None:
         """Add the endpoints of new dead letters. After a rule was changed, add all endpoints of the organization."""
         for incident in incidents:
             if incident.kind is IncidentKind.DELIVERY_DEAD and incident.endpoint_id is not None:
                 self._failing[org_id].add(incident.endpoint_id)
             elif incident.kind is IncidentKind.RULES_CHANGED:
-                own = (one.endpoint_id for one in self._directory.endpoints if one.org_id == org_id)
-                self._failing[org_id].update(own)
+                self._failing[org_id].update(one.endpoint_id for one in endpoints)
 
     def _keep_failing(self, org_id: UUID, endpoint_ids: set[UUID]) -> None:
         """Keep only the endpoints with a dead letter within their window."""
@@ -263,13 +263,12 @@ class Measurements:
 
     # -- conditions ----------------------------------------------------------------------------------------
 
-    async def add_conditions(self, batch: AlertBatch, endpoints: Iterable[Endpoint]) -> None:
+    async def add_conditions(self, batch: AlertBatch, endpoints: Sequence[Endpoint]) -> None:
         """Add the organization's disabled endpoints, and its endpoints whose circuit is not closed."""
-        own = {one.endpoint_id: one for one in endpoints if one.org_id == batch.org_id}
-        for endpoint in own.values():
+        for endpoint in endpoints:
             if endpoint.state is EndpointState.DISABLED:
                 batch.add_condition(Rule.ENDPOINT_DISABLED, endpoint.endpoint_id, endpoint.state_reason)
-        for circuit in await self._store.get_many(Circuit, batch.org_id, list(own)):
+        for circuit in await self._store.get_many(Circuit, batch.org_id, [one.endpoint_id for one in endpoints]):
             if circuit.state is not CircuitState.CLOSED:
                 batch.add_condition(Rule.CIRCUIT_OPENED, circuit.endpoint_id, in_a_row(circuit.failures))
 
@@ -283,18 +282,24 @@ class Measurements:
         for endpoint_id, figures in found.items():
             _add_level(batch, Rule.DEAD_LETTERS, endpoint_id, figures.now_dead)
 
-    def late(self, lanes: Iterable[Lane], directory: Directory) -> dict[UUID, Late]:
+    async def late(self, lanes: Sequence[Lane], directory: Directory) -> dict[UUID, Late]:
         """By organization, the endpoints whose deliveries have been due for a while although nothing holds them."""
         now = self._clock.now()
+        overdue = [one for one in lanes if not one.is_barred and _age(now, one.due_at) > OLDEST_DUE_SECONDS_MIN]
+        await directory.load({lane.org_id for lane in overdue})
         found: dict[UUID, Late] = {}
-        for lane in lanes:
+        for lane in overdue:
             endpoint = directory.endpoint(lane.endpoint_id)
             if endpoint is None or endpoint.state is not EndpointState.ACTIVE:
                 continue
-            age = (now - max(lane.due_at, _free_since(endpoint, lane))) / SECOND
-            if not lane.is_barred and age > OLDEST_DUE_SECONDS_MIN:
+            age = _age(now, max(lane.due_at, _free_since(endpoint, lane)))
+            if age > OLDEST_DUE_SECONDS_MIN:
                 found.setdefault(endpoint.org_id, {})[lane.endpoint_id] = age
         return found
+
+
+def _age(now: Instant, since: Instant) -> float:
+    return (now - since) / SECOND
 
 
 def add_late(batch: AlertBatch, late: Late) -> None:

@@ -24,6 +24,7 @@ from doorstep.operations.outbox import Host
 from doorstep.operations.pages import full_page
 from doorstep.operations.reader import checked_limit
 from doorstep.operations.sending import Sending
+from doorstep.policy.routing import route
 from doorstep.schemas.events import Receipt
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
@@ -103,8 +104,7 @@ class Batches:
     async def _batch_endpoint(self, org_id: UUID, event_type: str) -> tuple[Endpoint, int]:
         """The batch endpoint for an event type, and the number of retries of its policy."""
         directory = self._host.components.directory
-        await directory.refresh()
-        for endpoint in directory.routes.route(org_id, event_type):
+        for endpoint in route(await directory.endpoints_of(org_id), event_type):
             if endpoint.batch:
                 return endpoint, len(directory.policy(endpoint, event_type).delays)
         raise InvalidInput("event_type", f"no batch handler takes {event_type[:140]!r}; declare one for it")

@@ -104,7 +104,7 @@ class ChannelService:
         put_channel = Put(document=channel, expected_version=0, limit=CONFIG_MAX)
         created = await self._store.write([put_endpoint, put_channel], entry)
         assert created, "its id is new"
-        await self._directory.reload()
+        await self._directory.reload((OPERATIONS_ORG,))
         return replace(channel, version=1), verifier
 
     async def _new_endpoint(self, form: ChannelForm, owner: UUID) -> tuple[Endpoint, str]:
@@ -134,18 +134,15 @@ class ChannelService:
             put = Put(document=deleted, expected_version=endpoint.version)
             entry = self._audit_entry(channel, actor, "channel.delete", reason)
             if await self._store.write([put, Delete(document=channel)], entry):
-                await self._directory.reload()
+                await self._directory.reload((OPERATIONS_ORG,))
                 return
         raise _keeps_changing(channel_id)
 
     async def _prepare_org(self) -> None:
         """Create the reserved organization if it does not exist yet."""
-        if self._directory.org(OPERATIONS_ORG) is None:
-            await self._directory.reload()
-        if self._directory.org(OPERATIONS_ORG) is None:
+        if not await self._directory.has_org(OPERATIONS_ORG):
             org = Org(org_id=OPERATIONS_ORG, name="doorstep", created_at=self._clock.now())
             await self._store.write([Put(document=org)])
-            await self._directory.reload()
 
     # -- testing and resuming ------------------------------------------------------------------------------
 

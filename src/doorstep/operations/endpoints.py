@@ -45,7 +45,7 @@ from doorstep.operations.endpoint_rules import (
 from doorstep.operations.keys import name_of
 from doorstep.policy.circuit import after_success
 from doorstep.policy.classification import DELETED_WHILE_WAITING
-from doorstep.policy.routing import subscribes
+from doorstep.policy.routing import route, subscribes
 from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
@@ -96,7 +96,7 @@ class EndpointService:
         now = self._clock.now()
         endpoint, verifier = new_endpoint(form, self._rules, endpoint_id=uuid7(now), org_id=org_id, now=now)
         created = await create_endpoint(self._store, endpoint, actor, self._rules.endpoints_max)
-        await self._directory.reload()
+        await self._directory.reload((org_id,))
         return created, verifier
 
     async def update(
@@ -213,8 +213,7 @@ class EndpointService:
         """
         for form, org_id in declarations:
             await self._declare(form, org_id)
-        if declarations:
-            await self._directory.reload()
+        await self._directory.reload({org_id for _, org_id in declarations})
 
     async def _declare(self, form: EndpointForm, org_id: UUID) -> None:
         generation = 0
@@ -270,7 +269,7 @@ class EndpointService:
             reason=reason,
         )
         assert written is not None, "a change always returns an endpoint or raises"
-        await self._directory.reload()
+        await self._directory.reload((org_id,))
         return written
 
     async def _skip(self, endpoint: Endpoint, before: Instant, actor: str, reason: str) -> None:
@@ -413,9 +412,10 @@ def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
 class EndpointNames:
     """The names of the endpoints of one organization. The names of deleted endpoints are known only after `look_up`."""
 
-    def __init__(self, org_id: UUID, directory: Directory) -> None:
+    def __init__(self, org_id: UUID, endpoints: Iterable[Endpoint]) -> None:
+        """`endpoints` are those that are not deleted."""
         self._org_id = org_id
-        self._directory = directory
+        self._endpoints = {one.endpoint_id: one for one in endpoints}
         self._deleted_names: dict[UUID, str] = {}
 
     async def look_up(self, store: Store, endpoint_ids: Iterable[UUID | None]) -> None:
@@ -426,18 +426,18 @@ class EndpointNames:
 
     def exists(self, endpoint_id: UUID) -> bool:
         """Whether the endpoint exists and is not deleted."""
-        return self._directory.endpoint(endpoint_id) is not None
+        return endpoint_id in self._endpoints
 
     def name(self, endpoint_id: UUID | None) -> str:
         if endpoint_id is None:
             return ""
-        endpoint = self._directory.endpoint(endpoint_id)
+        endpoint = self._endpoints.get(endpoint_id)
         return endpoint.name if endpoint else self._deleted_names.get(endpoint_id, "")
 
     def subscribers(self, event_type: str, about: UUID | None) -> tuple[UUID, ...]:
         """The endpoints that subscribe to operational events of this type. An endpoint receives no events about itself:
         while it has problems, such events could not be delivered to it."""
-        routed = self._directory.routes.route(self._org_id, event_type)
+        routed = route(self._endpoints.values(), event_type)
         return tuple(one.endpoint_id for one in routed if one.endpoint_id != about and subscribes(one, event_type))
 
 

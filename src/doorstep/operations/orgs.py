@@ -44,7 +44,7 @@ class OrgService:
         org = await self.org(org_id)
         renamed = replace(org, name=name)
         await self._store.write([Put(document=renamed)], self._entry(renamed, caller, "org.rename", f"was {org.name}"))
-        await self._directory.reload()
+        await self._directory.reload((org_id,))
         return renamed
 
     async def open_deliveries(self, org_id: UUID) -> int:
@@ -70,7 +70,7 @@ class OrgService:
         changes = [Put(document=replace(org, deleted_at=now)), *(Put(document=key) for key in keys)]
         await self._store.write(changes, self._entry(org, caller, "org.delete", reason))
         self._keys.forget(keys)
-        await self._directory.reload()
+        await self._directory.reload((org_id,))
 
     def _entry(self, org: Org, caller: ApiKey, action: str, reason: str) -> AuditEntry:
         now = self._clock.now()

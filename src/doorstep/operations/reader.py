@@ -277,6 +277,8 @@ class Reader:
         await self._directory.refresh()
         now = self._clock.now()
         lanes = await self._counts.ask("lanes", lambda: self._store.due_lanes(now))
+        lanes = [lane for lane in lanes if org_id in (None, lane.org_id)]
+        await self._directory.load({lane.org_id for lane in lanes})
         active = [lane for lane in lanes if self._active(lane.endpoint_id, org_id)]
         due = [lane.due_at for lane in active if lane.due_at <= now and not lane.is_barred]
         return Backlog(len(active), min(due, default=None))
@@ -287,6 +289,7 @@ class Reader:
         await self._directory.refresh()
         now = self._clock.now()
         lanes = await self._counts.ask("lanes", lambda: self._store.due_lanes(now))
+        await self._directory.load((org_id,))
         endpoints = ((lane, self._directory.endpoint(lane.endpoint_id)) for lane in lanes)
         own = ((lane, one) for lane, one in endpoints if one is not None and one.org_id == org_id)
         found = (

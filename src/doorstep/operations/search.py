@@ -158,8 +158,7 @@ class Search:
         """The id of the only endpoint with this name, or the id itself, which may be that of a deleted endpoint."""
         with suppress(ValueError):
             return UUID(id_or_name)
-        await self._directory.refresh()
-        named = [one for one in self._directory.endpoints if one.org_id == org_id and one.name == id_or_name]
+        named = [one for one in await self._directory.endpoints_of(org_id) if one.name == id_or_name]
         if len(named) != 1:
             message = f"{len(named) or 'no'} endpoints are named {id_or_name[:100]!r}; give the id of one"
             raise InvalidInput("endpoint", message)
@@ -169,7 +168,7 @@ class Search:
 
     async def org(self, org_id: UUID) -> Org:
         await self._directory.refresh()
-        await self._directory.check_org(org_id)  # a new organization changes no routing, so a refresh may miss it
+        await self._directory.check_org(org_id)
         org = self._directory.org(org_id)
         assert org is not None, "check_org has just found it"
         return org
@@ -185,7 +184,7 @@ class Search:
         changed = replace(org, search_fields=fields)
         entry = audit_entry(now, org_id, actor, "org.search_fields", org_id, result=", ".join(fields) or "none")
         await self._store.write([Put(document=changed)], entry)
-        await self._directory.reload()
+        await self._directory.reload((org_id,))
         return changed
 
     # -- anything by its id --------------------------------------------------------------------------------
@@ -209,8 +208,7 @@ class Search:
             await self._store.find(org_id, ShortIds(kind=kind, tail=tail, ranges=ranges, limit=_TWINS_MAX))
             for kind in ("event", "delivery")
         ]
-        await self._directory.refresh()
-        own = (one for one in self._directory.endpoints if one.org_id == org_id)
+        own = await self._directory.endpoints_of(org_id)
         endpoints = [_item(one) for one in own if one.endpoint_id.hex.endswith(text)]
         events = await self._described(org_id, EventSummary, ids[0])
         return [*events, *await self._described(org_id, Delivery, ids[1]), *endpoints]

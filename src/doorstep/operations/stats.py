@@ -148,8 +148,7 @@ class Reporter:
         self, org_id: UUID, matches: Callable[[Endpoint], bool] = lambda _: True
     ) -> tuple[list[Endpoint], bool]:
         """The matching endpoints that can be sorted: at most SORTED_MAX, the oldest first; and whether these are all."""
-        await self._directory.refresh()
-        own = [one for one in self._directory.endpoints if one.org_id == org_id and matches(one)]
+        own = [one for one in await self._directory.endpoints_of(org_id) if matches(one)]
         own.sort(key=lambda one: one.endpoint_id)
         return own[:SORTED_MAX], len(own) <= SORTED_MAX
 
@@ -222,6 +221,7 @@ class Reporter:
     async def service_levels(self, org_id: UUID, endpoints: Sequence[Endpoint]) -> list[ServiceLevel]:
         """The service levels of these endpoints."""
         await self._directory.refresh()
+        await self._directory.load((org_id,))
         ids = [one.endpoint_id for one in endpoints]
         window, lately, waiting = await asyncio.gather(
             self._over(org_id, ids, BUDGET_WINDOW, BUDGET_FIGURES),
@@ -275,12 +275,12 @@ class Reporter:
         result = f"success {slo.success:g}, p95 {slo.p95_seconds:g} s, oldest {slo.oldest_seconds:g} s"
         entry = audit_entry(self._clock.now(), org_id, actor, "slo.change", org_id, result=result)
         await self._store.write([Put(document=msgspec.structs.replace(org, slo=slo))], entry)
-        await self._directory.reload()
+        await self._directory.reload((org_id,))
         return slo
 
     async def _org(self, org_id: UUID) -> Org:
         await self._directory.refresh()
-        await self._directory.check_org(org_id)  # a new organization changes no routing, so a refresh may miss it
+        await self._directory.check_org(org_id)
         org = self._directory.org(org_id)
         assert org is not None, "check_org has just found it"
         return org
@@ -303,6 +303,7 @@ class Busiest:
         self._directory = directory
         self._most = most
         self._selected: Sequence[UUID] = ()
+        self._orgs: set[UUID] = set()
         self._selected_at: Instant = 0
 
     async def figures(self, now: Instant) -> tuple[EndpointFigures, ...]:
@@ -311,7 +312,9 @@ class Busiest:
             return ()
         if not self._selected or not 0 <= now - self._selected_at < MINUTE:  # the clock may be set back
             self._selected = await self._store.find(None, BusiestEndpoints(limit=self._most))
+            self._orgs = {one.org_id for one in await self._store.get_many(Endpoint, None, self._selected)}
             self._selected_at = now
+        await self._directory.load(self._orgs)
         endpoints = [endpoint for key in self._selected if (endpoint := self._directory.endpoint(key))]
         if not endpoints:
             return ()

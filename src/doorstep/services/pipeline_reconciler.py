@@ -13,14 +13,14 @@ import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 from uuid import UUID
 
 from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.errors import StoreError, process_all
 from doorstep.model.attempt import Code
 from doorstep.model.delivery import DEAD_STATES, OPEN_STATES, Delivery, DeliveryState
-from doorstep.model.endpoint import Endpoint
+from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.entity import AwaitingEntities, Entity, OrphanedEntities, StaleEntities
 from doorstep.model.listing import EventDeliveries
 from doorstep.pipelines import transitions
@@ -181,6 +181,14 @@ _SILENT_CODES: frozenset[str] = frozenset({Code.TIMEOUT, Code.HANDLER_CRASHED, C
 _LOST = "No delivery is left for its stage: its event was deleted, or no endpoint took it."
 
 
+class _Stages(NamedTuple):
+    """The stage endpoints of an organization."""
+
+    version: int
+    """The routing version at which they were read."""
+    endpoints: Sequence[Endpoint]
+
+
 class StageEndpoints:
     """The endpoints of stages. Their handler has the same name as the type of their events, `<pipeline>.<stage>`.
 
@@ -189,20 +197,25 @@ class StageEndpoints:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._version = -1
-        self._endpoints: Sequence[Endpoint] = ()
+        self._stages: dict[UUID, _Stages] = {}
         self.silent_codes: frozenset[str] = _SILENT_CODES
         """Codes of failures that a stage cannot record itself, including the codes by which code maps replace them."""
 
     async def ids(self, org_id: UUID, pipeline: str) -> list[UUID]:
-        """The stage endpoints of a pipeline. They are read again only if endpoints have changed."""
-        if routing := await self._store.routing(self._version):
-            self._version = routing.version
-            self._endpoints = [one for one in routing.endpoints if one.handler in one.event_types]
-            mapped = (one.code_map.get(code, code) for one in self._endpoints for code in _SILENT_CODES)
+        """The stage endpoints of a pipeline. They are read again only if endpoints of the organization have changed."""
+        stages = self._stages.get(org_id, _Stages(-1, ()))
+        for routing in await self._store.routing({org_id: stages.version}):
+            changed = {one.endpoint_id for one in routing.endpoints}
+            kept = (one for one in stages.endpoints if one.endpoint_id not in changed)
+            living = (one for one in routing.endpoints if one.state is not EndpointState.DELETED)
+            stages = _Stages(routing.version, [one for one in (*kept, *living) if one.handler in one.event_types])
+            self._stages[org_id] = stages
+            mapped = (one.code_map.get(code, code) for one in self._all() for code in _SILENT_CODES)
             self.silent_codes = _SILENT_CODES.union(mapped)
-        own = (one for one in self._endpoints if one.org_id == org_id)
-        return [one.endpoint_id for one in own if (one.handler or "").startswith(f"{pipeline}.")]
+        return [one.endpoint_id for one in stages.endpoints if (one.handler or "").startswith(f"{pipeline}.")]
+
+    def _all(self) -> Iterator[Endpoint]:
+        return (one for stages in self._stages.values() for one in stages.endpoints)
 
     async def deliveries(self, entity: Entity) -> list[Delivery]:
         """The deliveries of the entity's event to stage endpoints."""

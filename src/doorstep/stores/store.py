@@ -40,12 +40,12 @@ from doorstep.model.action import Action, ActionResult, AuditEntry
 from doorstep.model.alert import AlertConfig, AlertWrite
 from doorstep.model.bulk import Bulk, BulkStep
 from doorstep.model.claim import Claim, Lane, Lease, Moved, Quota, Settled, Settlement, WorkerEntry
-from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, Routing
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint
 from doorstep.model.entity import Entity, EntityChange, Phase, PipelineDeclaration
 from doorstep.model.event import EventView, Receipt, Submission
 from doorstep.model.inbox import InboxAnswer, InboxAnswered
 from doorstep.model.listing import BoundedQuery, Count, DeadLetterFilter, Page, PagedQuery, RetryQueueFilter
-from doorstep.model.org import ApiKey, KeyCheck, Org
+from doorstep.model.org import ApiKey, KeyCheck, Org, Routing
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.record import Record
 from doorstep.model.rollup import FIGURES, Figures, Point, Span
@@ -209,7 +209,7 @@ class Store(Protocol):
     # -- 1. engine: from acceptance to settlement ----------------------------------------------------------
 
     async def accept(
-        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+        self, submissions: Sequence[Submission], routing: Mapping[UUID, int], now: Instant, lease: Lease | None = None
     ) -> list[Receipt]:
         """Store events, their deliveries and idempotency keys durably. Returns one receipt per submission, in order.
 
@@ -218,24 +218,32 @@ class Store(Protocol):
         claims are in the receipts. A delivery with an ordering key is not claimed, nor is one whose endpoint has a
         circuit that is not closed or that counts failures. Without a lease, the mark means nothing.
 
-        Raises StaleRouting and stores nothing if endpoints changed after `routing_version` was read. An idempotency key
-        is valid for 24 hours from `now` within its organization; two submissions in one call may share a key. REPEATED
-        and CONFLICT receipts describe the first event with the key, even if that event has been removed. If an event
-        with the same id is already stored, nothing is added, and the receipt is ACCEPTED and marked `known`. So a
-        caller that did not receive the receipts may repeat the call. A delivery has the same `created_at` as its event.
+        `routing` has the routing version of each organization that sends events. Raises StaleRouting and stores nothing
+        if one of these organizations or its endpoints have changed since that version was read. An idempotency key is
+        valid for 24 hours from `now` within its organization; two submissions in one call may share a key. REPEATED and
+        CONFLICT receipts describe the first event with the key, even if that event has been removed. If an event with
+        the same id is already stored, nothing is added, and the receipt is ACCEPTED and marked `known`. So a caller
+        that did not receive the receipts may repeat the call. A delivery has the same `created_at` as its event.
         """
 
-    async def routing(self, known_version: int | None = None) -> Routing | None:
-        """All endpoints that are not deleted, oldest first, with the routing version; None if the version is still
-        `known_version`."""
+    async def routing(self, known: Mapping[UUID, int]) -> list[Routing]:
+        """The routing of these organizations, in any order. For each of them, `known` has the version that the caller
+        knows. If that is still the stored version, the organization is left out. If it is an earlier one, only the
+        endpoints that have changed since are returned, including deleted ones. If it is -1 or a later one (the database
+        was replaced by an older copy), all endpoints that are not deleted are returned. An organization that does not
+        exist is left out; one that was deleted is not."""
 
-    async def due_lanes(self, now: Instant) -> list[Lane]:
+    async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
         """One lane for each endpoint with waiting deliveries, whether or not they are due yet. Lanes are sorted by the
         due time of their first delivery.
 
         Blocked deliveries do not count. Endpoints are included regardless of their state. A lane includes the stored
         circuit if there is one. The cost is one index seek per endpoint, regardless of the number of waiting
         deliveries.
+
+        With `later_max`, a store may leave out what a worker cannot attempt yet: the lanes of paused and disabled
+        endpoints, and those without a due delivery. Of the latter, it returns at least the `later_max` that are due
+        first, and all that have deliveries that wait for a recovery.
         """
 
     async def claim(
@@ -522,9 +530,10 @@ class Store(Protocol):
         """Apply all changes and add `entry` to the audit log. Returns False and changes nothing if a document is not at
         its expected version, or if a document to delete does not exist.
 
-        If `changes` is empty, this only adds the entry. Writing an endpoint or changing an organization increments the
-        routing version. Writing an alert setting requires an entry, whose `at` is the time of the change. Raises
-        Conflict if another API key has the same digest. A crash may undo writes that contain only workers' heartbeats.
+        If `changes` is empty, this only adds the entry. Writing an endpoint or changing an organization gives the
+        organization a new routing version, later than those of all others. Writing an alert setting requires an entry,
+        whose `at` is the time of the change. Raises Conflict if another API key has the same digest. A crash may undo
+        writes that contain only workers' heartbeats.
         """
 
     async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, entry: AuditEntry) -> ApiKey:

@@ -17,9 +17,10 @@ from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventStatus, EventView, Submission, Verdict
 from doorstep.model.listing import EventDeliveries
 from doorstep.stores.sql.postgres import PostgresStore
+from doorstep.stores.sql.postgres.connections import begin_transaction
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 LEASE_END = NOW + 30 * SECOND
 WORKERS = 4
@@ -49,7 +50,7 @@ async def endpoints(stores: list[PostgresStore]) -> list[Endpoint]:
 async def _accept(store: PostgresStore, endpoints: Sequence[Endpoint], count: int) -> list[Submission]:
     targets = [endpoint.endpoint_id for endpoint in endpoints]
     made = [a_submission(endpoints[0].org_id, targets) for _ in range(count)]
-    await store.accept(made, await routing_version(store), NOW)
+    await store.accept(made, await routing_versions(store), NOW)
     return made
 
 
@@ -107,7 +108,7 @@ async def test_workers_that_settle_deliveries_of_the_same_events_do_not_lose_a_s
 async def test_one_idempotency_key_in_many_concurrent_accepts_is_one_event(
     stores: list[PostgresStore], endpoints: list[Endpoint]
 ) -> None:
-    version = await routing_version(stores[0])
+    version = await routing_versions(stores[0])
     made = [a_submission(endpoints[0].org_id, [endpoints[0].endpoint_id], key="k") for _ in range(40)]
     answers = await asyncio.gather(*(stores[n % WORKERS].accept([one], version, NOW) for n, one in enumerate(made)))
     verdicts = [receipt.verdict for (receipt,) in answers]
@@ -119,9 +120,11 @@ async def test_one_idempotency_key_in_many_concurrent_accepts_is_one_event(
 async def test_an_accept_waits_for_a_change_of_endpoints_under_way_and_is_then_stale(
     stores: list[PostgresStore], endpoints: list[Endpoint], postgres_url: str
 ) -> None:
-    version = await routing_version(stores[0])
+    version = await routing_versions(stores[0])
     changing = await asyncpg.connect(postgres_url)
-    await changing.execute("BEGIN; UPDATE doorstep_variables SET value = value + 1 WHERE name = 'routing'")
+    await changing.execute(begin_transaction(None, reading=False))
+    await changing.execute("UPDATE doorstep_variables SET value = value + 1 WHERE name = 'routing'")
+    await changing.execute("UPDATE doorstep_orgs SET routing = routing + 1")
     submission = a_submission(endpoints[0].org_id, [endpoints[0].endpoint_id])
     accepting = asyncio.create_task(stores[0].accept([submission], version, NOW))
     await _until_someone_waits(changing)

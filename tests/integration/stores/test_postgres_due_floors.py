@@ -11,7 +11,7 @@ from doorstep.model.claim import Quota
 from doorstep.stores.sql.postgres import PostgresStore, claim
 from doorstep.stores.sql.postgres.floors import FULL_PAUSE_SECONDS, SLOW_READS, DueFloors
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 from tests.unit.stores.elapsed import Elapsed
 from tests.unit.stores.explaining import buffers
 
@@ -28,30 +28,30 @@ def slow(elapsed: Elapsed) -> DueFloors:
     """Floors that are active after enough slow sweeps; endpoint 1 has had work waiting since NOW."""
     floors = DueFloors(elapsed)
     for _ in range(SLOW_READS):
-        floors.swept([(1, NOW)], SLOW)
+        floors.swept([(1, NOW)], 1, SLOW)
     return floors
 
 
 def test_nothing_is_left_out_while_sweeps_are_fast(elapsed: Elapsed) -> None:
     floors = DueFloors(elapsed)
-    floors.swept([(1, NOW)], FAST)
+    floors.swept([(1, NOW)], 1, FAST)
     assert floors.full_read_due
     assert floors.of(1) == 0
 
 
 def test_one_slow_sweep_is_an_accident(elapsed: Elapsed) -> None:
     floors = DueFloors(elapsed)
-    floors.swept([], SLOW)
-    floors.swept([], FAST)
+    floors.swept([], 0, SLOW)
+    floors.swept([], 0, FAST)
     for _ in range(SLOW_READS - 1):
-        floors.swept([], SLOW)
+        floors.swept([], 0, SLOW)
     assert floors.full_read_due
 
 
 def test_many_lanes_may_take_longer(elapsed: Elapsed) -> None:
     floors = DueFloors(elapsed)
     for _ in range(SLOW_READS):
-        floors.swept([(key, NOW) for key in range(10_000)], SLOW)
+        floors.swept([(key, NOW) for key in range(10_000)], 10_000, SLOW)
     assert not floors.needed
 
 
@@ -66,7 +66,7 @@ def test_slow_sweeps_pause_and_take_a_small_share_of_the_time(slow: DueFloors, e
 def test_a_sweep_of_middling_length_is_repeated_within_a_second(elapsed: Elapsed) -> None:
     floors = DueFloors(elapsed)
     for _ in range(SLOW_READS):
-        floors.swept([], 0.03)
+        floors.swept([], 0, 0.03)
     elapsed.seconds = FULL_PAUSE_SECONDS
     assert floors.full_read_due
 
@@ -88,12 +88,12 @@ def test_forced_claims_move_no_floor(slow: DueFloors) -> None:
 
 def test_a_sweep_brings_back_what_came_in_below_the_floor(slow: DueFloors) -> None:
     slow.claimed([(1, NOW)], NOW + SECOND)
-    slow.swept([(1, NOW - SECOND)], SLOW)
+    slow.swept([(1, NOW - SECOND)], 1, SLOW)
     assert slow.of(1) == NOW - SECOND
 
 
 def test_a_fast_sweep_ends_it(slow: DueFloors) -> None:
-    slow.swept([(1, NOW)], FAST)
+    slow.swept([(1, NOW)], 1, FAST)
     assert slow.full_read_due
     assert slow.of(1) == 0
 
@@ -107,7 +107,7 @@ async def test_a_pinned_snapshot_makes_sweeps_dear_and_leaves_looking_from_the_f
     await put(postgres_store, endpoint, 0)
     pinned = await asyncpg.connect(postgres_url)
     await pinned.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM doorstep_variables")
-    version = await routing_version(postgres_store)
+    version = await routing_versions(postgres_store)
     made = [a_submission(org.org_id, [endpoint.endpoint_id], due_at=NOW + n) for n in range(2_000)]
     await postgres_store.accept(made, version, NOW)
     quotas = [Quota(endpoint.endpoint_id, 1_990)]

@@ -11,7 +11,7 @@ from doorstep.model.rollup import Span
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.postgres_server import PostgresServer
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 OTHER_WAYS = ("hashjoin", "mergejoin", "hashagg", "material", "sort")
 """With these disabled, PostgreSQL can join only with nested loops. The store itself disables the first two; PostgreSQL
@@ -32,7 +32,7 @@ async def store(postgres_url: str, postgres_server: PostgresServer) -> AsyncIter
     for endpoint in endpoints:
         await put(store, endpoint, 0)
     event = a_submission(org.org_id, [one.endpoint_id for one in endpoints])
-    await store.accept([event], await routing_version(store), NOW)
+    await store.accept([event], await routing_versions(store), NOW)
     yield store
     await store.close()
 

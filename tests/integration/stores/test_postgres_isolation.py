@@ -11,7 +11,7 @@ from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.schema import TENANT_TABLES
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.postgres_server import PostgresServer
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 FORGETFUL = "SELECT org_id FROM doorstep_deliveries"
 
@@ -25,7 +25,7 @@ async def connection(postgres_store: PostgresStore, postgres_url: str) -> AsyncI
         endpoint = an_endpoint(org.org_id)
         await put(postgres_store, endpoint, 0)
         submission = a_submission(org.org_id, [endpoint.endpoint_id], key="k")
-        await postgres_store.accept([submission], await routing_version(postgres_store), NOW)
+        await postgres_store.accept([submission], await routing_versions(postgres_store), NOW)
     opened = await asyncpg.connect(postgres_url)
     yield opened
     await opened.close()

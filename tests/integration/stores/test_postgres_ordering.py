@@ -20,7 +20,7 @@ from doorstep.stores.sql.postgres import PostgresStore, accept, connections, set
 from doorstep.stores.sql.postgres.connections import Connection, Connections
 from doorstep.stores.sql.queries.transaction import execute
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 PATIENCE_SECONDS = 0.3
 """Long enough for a store method that does not wait for a lock."""
@@ -35,7 +35,7 @@ class Scene:
 
     async def accept(self, store: PostgresStore, ordering_key: str | None = "a") -> UUID:
         made = a_submission(self.endpoint.org_id, [self.endpoint.endpoint_id], ordering_key=ordering_key)
-        await store.accept([made], await routing_version(store), NOW)
+        await store.accept([made], await routing_versions(store), NOW)
         return made.deliveries[0].delivery_id
 
     async def claim(self) -> list[Claim]:
@@ -145,7 +145,7 @@ async def test_an_act_and_an_end_in_one_line_wait_for_each_other_but_not_in_a_ci
 
 async def test_the_repetition_of_a_call_waits_for_the_first_and_blocks_nothing(scene: Scene) -> None:
     made = a_submission(scene.endpoint.org_id, [scene.endpoint.endpoint_id], ordering_key="a")
-    version = await routing_version(scene.one)
+    version = await routing_versions(scene.one)
     calls = [store.accept([made], version, NOW) for store in (scene.other, scene.one)]
     await Pause(scene.other._hot).during(*calls)
     assert not await scene.is_blocked(made.deliveries[0].delivery_id)

@@ -18,7 +18,7 @@ from doorstep.model.listing import EventDeliveries
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.postgres_server import PostgresServer
-from tests.support.shortcuts import count_states, put, routing_version
+from tests.support.shortcuts import count_states, put, routing_versions
 from tests.support.stretching import stretched
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ async def test_every_path_verb_is_unavailable_while_the_server_is_down_and_works
     store: PostgresStore, server: PostgresServer
 ) -> None:
     org_id, endpoint_id = await _prepare(store)
-    version = await routing_version(store)
+    version = await routing_versions(store)
     server.stop("immediate")
     try:
         for verb in (
@@ -83,7 +83,7 @@ async def test_what_was_acknowledged_survives_a_server_killed_at_once(
 ) -> None:
     org_id, endpoint_id = await _prepare(store)
     submission = a_submission(org_id, [endpoint_id])
-    await store.accept([submission], await routing_version(store), NOW)
+    await store.accept([submission], await routing_versions(store), NOW)
     server.stop("kill")
     server.start()
     view = await _eventually(lambda: store.get(EventView, org_id, submission.event.event_id))
@@ -129,7 +129,7 @@ async def test_a_server_that_became_read_only_is_unavailable_until_it_can_write_
     store: PostgresStore, server: PostgresServer, durable_postgres_url: str
 ) -> None:
     org_id, endpoint_id = await _prepare(store)
-    version = await routing_version(store)
+    version = await routing_versions(store)
     database = durable_postgres_url.rsplit("/", 1)[1]
     server.sql(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
     server.kill_connections(database)
@@ -146,7 +146,7 @@ async def test_an_accept_whose_answer_was_lost_can_be_repeated_and_is_kept_once(
     store: PostgresStore, durable_postgres_url: str
 ) -> None:
     org_id, endpoint_id = await _prepare(store)
-    version = await routing_version(store)
+    version = await routing_versions(store)
     submission = a_submission(org_id, [endpoint_id])
     async with _losing_commits(durable_postgres_url) as url:
         lossy = PostgresStore(url)

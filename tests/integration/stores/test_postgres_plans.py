@@ -13,7 +13,7 @@ from doorstep.model.rollup import FIGURES
 from doorstep.stores.sql.postgres import PostgresStore, accept, claim, counters, settle
 from doorstep.stores.sql.postgres.connections import Connection
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 from tests.unit.stores.explaining import buffers, nodes, plan_of
 
 FINISHED = 50_000
@@ -32,7 +32,7 @@ FILL = (
 )
 _OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0], [1_000_000], [], 0, [NOW])
 _CLAIM = (NOW, NOW + SECOND, "w", "claimed", 5)
-_NO_EVENTS = (*([] for _ in range(20)), NOW, 0, [], [], NOW, "w", "claimed by w")
+_NO_EVENTS = (*([] for _ in range(20)), NOW, 0, [], [], NOW, "w", "claimed by w", [1], [0])
 
 HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "accept": (accept.ACCEPT, _NO_EVENTS),
@@ -43,6 +43,7 @@ HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "claim within limits": (claim.CLAIM, (*_CLAIM, *_OFFER[:4], [3], *_OFFER[5:])),
     "claim on recovery": (claim.CLAIM_ON_RECOVERY, (*_CLAIM, *_OFFER)),
     "sweep": (claim.SWEEP, ()),
+    "sweep of a worker": (claim.SWEEP_NEAR, (NOW, 10)),
     "look": (claim.SWEEP_FROM_FLOORS, ([1], [0])),
     "expired": (claim.EXPIRED, (NOW, 100)),
     "settle": (settle.SETTLE, (NOW, *([] for _ in range(24)))),
@@ -109,7 +110,7 @@ async def _with_waiting(store: PostgresStore) -> UUID:
     endpoint = an_endpoint(org.org_id)
     await put(store, endpoint, 0)
     made = [a_submission(org.org_id, [endpoint.endpoint_id]) for _ in range(20)]
-    await store.accept(made, await routing_version(store), NOW)
+    await store.accept(made, await routing_versions(store), NOW)
     warm = await store.claim([Quota(endpoint.endpoint_id, 1)], NOW, NOW + SECOND, "w")
     assert len(warm) == 1
     return endpoint.endpoint_id

@@ -21,7 +21,7 @@ from doorstep.stores.sql.postgres import PostgresStore, accept, claim, settle
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.store import Retention
 from tests.support.builders import NOW, a_claim, an_endpoint, an_org, success
-from tests.support.shortcuts import put
+from tests.support.shortcuts import living_endpoints, put
 
 T = TypeVar("T")
 
@@ -96,6 +96,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], int]] = {
     "claim within limits": (claim.CLAIM, (*_CLAIM, [5], [0], [1_000_000], [], 0, [NOW]), BATCH + 5),
     "claim of nothing": (claim.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], [], 0, []), 0),
     "sweep": (claim.SWEEP, (), 2),
+    "sweep of a worker": (claim.SWEEP_NEAR, (NOW, 10), 2),
     "look": (claim.SWEEP_FROM_FLOORS, ([1, 2], [0, 0]), 2),
     "expired": (claim.EXPIRED, (NOW, BATCH), BATCH),
     "settle": (settle.SETTLE, (NOW, *_SETTLE), BATCH),
@@ -155,7 +156,7 @@ async def test_burying_archiving_and_cleaning_read_only_what_they_need_whatever_
             return result
 
     connections, a_week_ago = misled._hot, NOW - 7 * DAY
-    endpoint_id = (await misled.routing()).endpoints[0].endpoint_id
+    endpoint_id = (await living_endpoints(misled))[0].endpoint_id
     monkeypatch.setattr(connections, "run", run)
     assert len((await misled.dead_letter_waiting(endpoint_id, "GONE", "it is gone", NOW, BATCH)).moves) == BATCH
     assert len((await misled.archive(a_week_ago, NOW, BATCH)).moves) == BATCH

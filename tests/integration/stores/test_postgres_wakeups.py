@@ -15,7 +15,7 @@ from doorstep.stores.store import Topic
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.postgres_server import PostgresServer
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 
 class Sleeper:
@@ -62,7 +62,7 @@ async def ready(postgres_store: PostgresStore) -> tuple[UUID, UUID]:
 
 async def _accept(store: PostgresStore, org_id: UUID, endpoint_id: UUID) -> UUID:
     submission = a_submission(org_id, [endpoint_id])
-    await store.accept([submission], await routing_version(store), NOW)
+    await store.accept([submission], await routing_versions(store), NOW)
     return submission.deliveries[0].delivery_id
 
 

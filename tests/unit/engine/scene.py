@@ -17,7 +17,7 @@ from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.testing import FakeClock
 from tests.reference import ReferenceStore
 from tests.support.builders import a_submission, an_endpoint, an_org
-from tests.support.shortcuts import call_name, put, routing_version
+from tests.support.shortcuts import call_name, put, routing_versions
 from tests.support.transports import FakeTransport
 
 PLAIN = Tuning(slots=8, connections_per_endpoint=4, policy=RetryPolicy((60, 300), jitter=0), settle_linger_seconds=0)
@@ -86,7 +86,8 @@ class Bench:
         endpoints = [an_endpoint(self.org.org_id, **endpoint) for _ in range(count)]
         for one in endpoints:
             await put(self.store, one, 0)
-        await self.directory.reload()
+        await self.directory.refresh()
+        await self.directory.load([self.org.org_id])
         return endpoints
 
     async def accept(self, endpoint: Endpoint, count: int = 1, **fields: object) -> list[UUID]:
@@ -94,7 +95,7 @@ class Bench:
         now = self.clock.now()
         given: dict[str, Any] = {"due_at": now, "created_at": now, "retries_max": 2} | fields
         made = [a_submission(endpoint.org_id, [endpoint.endpoint_id], **given) for _ in range(count)]
-        await self.store.accept(made, await routing_version(self.store), now)
+        await self.store.accept(made, await routing_versions(self.store), now)
         return [one.deliveries[0].delivery_id for one in made]
 
     async def deliver(self, status: int = 200, headers: bytes = b"") -> None:

@@ -60,7 +60,7 @@ async def test_the_deliveries_of_a_deleted_endpoint_become_dead_letters_that_say
     (endpoint,) = await bench.prepare()
     (delivery_id,) = await bench.accept(endpoint)
     await put(bench.store, msgspec.structs.replace(endpoint, state=EndpointState.DELETED), 1)
-    await bench.directory.reload()
+    await bench.directory.refresh()
     await bench.deliverer.round()
     delivery = await bench.delivery(delivery_id)
     assert (delivery.state, delivery.code) == (DeliveryState.DEAD, Code.ENDPOINT_DELETED)
@@ -304,7 +304,7 @@ async def test_operators_retries_at_many_hanging_endpoints_leave_places_for_othe
     await put(bench.store, other)
     neighbour = an_endpoint(other.org_id)
     await put(bench.store, neighbour, 0)
-    await bench.directory.reload()
+    await bench.directory.refresh()
     await bench.accept(neighbour)
     await bench.deliverer.round()
     assert bench.deliverer.buffer.busy_of(neighbour.endpoint_id) == 1

@@ -15,6 +15,7 @@ from doorstep.operations.channels import ChannelForm, ChannelService
 from doorstep.operations.endpoint_rules import EndpointRules
 from doorstep.operations.endpoints import EndpointService
 from doorstep.transports.address_guard import AddressGuard
+from tests.support.shortcuts import living_endpoints
 from tests.unit.engine.scene import Bench
 
 
@@ -49,4 +50,4 @@ class Desk:
         )
 
     async def endpoints(self) -> int:
-        return sum(one.org_id == OPERATIONS_ORG for one in (await self.bench.store.routing()).endpoints)
+        return sum(one.org_id == OPERATIONS_ORG for one in (await living_endpoints(self.bench.store)))

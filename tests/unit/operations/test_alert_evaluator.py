@@ -36,7 +36,7 @@ async def another_org(tower: Tower) -> tuple[Org, Endpoint]:
     await put(tower.store, org)
     endpoint = an_endpoint(org.org_id, circuit=FRAGILE)
     await put(tower.store, endpoint, 0)
-    await tower.directory.reload()
+    await tower.directory.refresh()
     return org, endpoint
 
 
@@ -322,7 +322,7 @@ async def test_what_is_so_with_an_endpoint_is_sent_in_its_order_and_deaths_hold_
     (endpoint,) = await tower.prepare(circuit=FRAGILE)
     asking = an_endpoint(tower.org.org_id, event_types=("circuit.*", "delivery.dead", "alert.*"))
     await put(tower.store, asking, 0)
-    await tower.directory.reload()
+    await tower.directory.refresh()
     await tower.kill(endpoint, status=404)
     await tower.run()
     keys = {(one.event_type, one.options.ordering_key) for one in await tower.store.outbox(10)}

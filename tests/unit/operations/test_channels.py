@@ -19,7 +19,7 @@ from doorstep.operations.channels import CHANNELS_MAX, ChannelForm, check
 from doorstep.policy.alerts import ADDRESSES_AN_HOUR_MAX, TESTS_AN_HOUR_MAX
 from tests.support.builders import an_endpoint, an_org, new_id
 from tests.support.matrix import each_case
-from tests.support.shortcuts import count_states, put
+from tests.support.shortcuts import count_states, living_endpoints, put
 from tests.unit.operations.channel_scene import Desk
 
 
@@ -62,8 +62,8 @@ async def test_wherever_a_create_or_a_delete_is_interrupted_there_is_no_half_a_c
         await (desk.create() if act == "create" else desk.desk.delete(desk.org_id, kept.channel_id, "ops"))
     desk.bench.failing.away = set()
     channels = {one.channel_id for one in await desk.desk.reader.channels(desk.org_id)}
-    routing = await desk.bench.store.routing()
-    assert channels == {one.endpoint_id for one in routing.endpoints if one.org_id == OPERATIONS_ORG}
+    endpoints = await living_endpoints(desk.bench.store)
+    assert channels == {one.endpoint_id for one in endpoints if one.org_id == OPERATIONS_ORG}
     assert (kept.channel_id in channels) is (act == "create" or verb == "write Channel+Endpoint")
 
 
@@ -76,7 +76,7 @@ async def test_a_channel_that_was_deleted_is_gone_with_its_endpoint_once(desk: D
 
 
 async def test_a_channel_is_only_for_endpoints_of_its_organization(desk: Desk) -> None:
-    (own, *_) = (one for one in (await desk.bench.store.routing()).endpoints)
+    (own, *_) = (one for one in (await living_endpoints(desk.bench.store)))
     other = an_org()
     await put(desk.bench.store, other)
     stranger, gone = an_endpoint(other.org_id), an_endpoint(desk.org_id, state=EndpointState.DELETED)
@@ -177,7 +177,7 @@ async def test_of_tests_at_the_same_moment_one_is_sent_and_all_that_are_sent_are
     results = await asyncio.gather(*(desk.test(channel) for _ in range(10)), return_exceptions=True)
     assert [type(one) for one in results].count(Overloaded) == 9
     lines = (await desk.bench.store.page(desk.org_id, AuditFilter(action="channel.test"))).items
-    sent = (await desk.bench.store.routing()).endpoints
+    sent = await living_endpoints(desk.bench.store)
     assert len(lines) == 1 and sent
     assert sum((await count_states(desk.bench.store)).values()) == 1
 
@@ -235,7 +235,7 @@ async def test_the_newest_error_is_shown(desk: Desk) -> None:
 async def test_a_disabled_channel_is_resumed_with_what_waits_and_is_not_stale(desk: Desk) -> None:
     channel = await desk.create()
     await desk.disable(channel)
-    await desk.bench.directory.reload()
+    await desk.bench.directory.refresh()
     await desk.test(channel)
     desk.bench.clock.advance(DAY / SECOND)
     await desk.test(channel)

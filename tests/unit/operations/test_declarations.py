@@ -20,7 +20,7 @@ from doorstep.testing import FakeClock
 from doorstep.transports.address_guard import AddressGuard
 from tests.reference import ReferenceStore
 from tests.support.builders import an_org, new_id
-from tests.support.shortcuts import put
+from tests.support.shortcuts import living_endpoints, put
 
 
 class Program:
@@ -41,7 +41,7 @@ class Program:
         self.clock.advance(1)
         endpoints = EndpointService(self.store, self.directory, self.clock, self.terms, Telemetry())
         await endpoints.declare([declaration])
-        return list((await self.store.routing()).endpoints)
+        return await living_endpoints(self.store)
 
     async def change(self, endpoint: Endpoint, **fields: object) -> None:
         """Change the endpoint as an operator or the engine would."""
@@ -56,6 +56,7 @@ async def program() -> Program:
 
 
 async def test_the_first_start_makes_the_endpoint_and_it_is_known_at_once(program: Program) -> None:
+    assert await program.directory.has_org(program.org.org_id)
     (made,) = await program.start(policy="carrier", concurrency_max=3)
     assert (made.name, made.handler, made.event_types, made.concurrency_max) == ("ship", "ship", ("order.*",), 3)
     assert made.policy is not None and made.policy.name == "carrier"
@@ -143,7 +144,7 @@ async def test_what_cannot_work_is_refused_with_its_field_and_an_unknown_organiz
         await program.start(timeout_seconds=61)
     with pytest.raises((NotFound, Conflict)):
         await program.start(new_id())
-    assert not (await program.store.routing()).endpoints
+    assert not (await living_endpoints(program.store))
 
 
 async def test_what_was_declared_before_there_were_targets_is_left_as_operators_changed_it(program: Program) -> None:

@@ -77,7 +77,7 @@ async def test_once_its_cause_is_repaired_what_was_rejected_is_requeued_and_acce
     assert refused.event_id == posted.event_id
     await put(box.doorstep.components.store, org)
     assert await box.doorstep.outbox.retry([posted.event_id, new_id()], "ops", "it is there now") == [posted.event_id]
-    await box.doorstep.components.directory.reload()
+    await box.doorstep.components.directory.refresh()
     await box.drain()
     assert (await box.doorstep.components.reader.event(org.org_id, posted.event_id)).in_outbox is False
     (line,) = (await box.doorstep.components.store.page(org.org_id, AuditFilter(action="outbox.retry"))).items

@@ -51,7 +51,7 @@ async def test_a_store_that_does_not_answer_leaves_the_last_snapshot_which_grows
     seen = await sampling.snapshot()
     assert seen is not None and seen.taken_at == bench.clock.now()
     await bench.accept(endpoint)
-    for verb in ("figures of the whole", "due_lanes", "circuit_counts", "routing"):
+    for verb in ("figures of the whole", "due_lanes", "circuit_counts", "find RoutingChanges"):
         bench.failing.away = {verb}
         bench.clock.advance(1)
         assert await sampling.snapshot() == seen
@@ -82,7 +82,7 @@ async def test_what_channels_are_sent_is_told_by_itself_alone() -> None:
     channels = [an_endpoint(OPERATIONS_ORG, circuit=CircuitRules(failures_max=1)) for _ in range(2)]
     for channel in channels:
         await put(bench.store, channel, 0)
-    await bench.directory.reload()
+    await bench.directory.refresh()
     await bench.accept(channels[0], 3)
     await bench.deliver(404)
     await bench.accept(channels[1], 2)

@@ -17,7 +17,7 @@ from tests.simulation.store_server import StoreServer, finish
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.support.builders import a_submission, an_endpoint, an_org
-from tests.support.shortcuts import count_states, put, routing_version
+from tests.support.shortcuts import count_states, put, routing_versions
 
 
 class Away:
@@ -64,7 +64,7 @@ class OneWorker:
         given = {"due_at": now, "created_at": now} | fields
         made = [a_submission(self.org.org_id, [self.endpoint.endpoint_id], **given) for _ in range(count)]
         store = self.server.store
-        finish(store.accept(made, finish(routing_version(store)), now))
+        finish(store.accept(made, finish(routing_versions(store)), now))
 
     def deliveries(self) -> list[Delivery]:
         return [row.delivery for row in self.server.store._tables.deliveries.values()]

@@ -19,7 +19,7 @@ async def test_messages_that_died_a_week_ago_are_deleted_and_later_cleaned_away(
     await put(bench.store, an_org(org_id=OPERATIONS_ORG))
     channel = an_endpoint(OPERATIONS_ORG)
     await put(bench.store, channel, 0)
-    await bench.directory.reload()
+    await bench.directory.refresh()
     kept = await bench.accept(own)
     await bench.accept(channel, 3)
     await bench.deliver(404)

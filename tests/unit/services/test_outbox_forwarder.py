@@ -148,7 +148,7 @@ async def test_events_for_an_endpoint_deleted_meanwhile_become_dead_letters_and_
     gone, living = await desk.bench.prepare(2)
     (message,) = await desk.post(endpoint_ids=(gone.endpoint_id, living.endpoint_id))
     await put(desk.bench.store, replace(gone, state=EndpointState.DELETED), gone.version)
-    await desk.bench.directory.reload()
+    await desk.bench.directory.refresh()
     assert await desk.forwarder.forward() == 1
     await desk.bench.deliver()
     found = await desk.bench.store.find(message.org_id, EventDeliveries(event_id=message.event_id))
@@ -234,7 +234,7 @@ async def test_an_endpoint_deleted_between_the_look_and_the_acceptance_sets_noth
     (message,) = await desk.post(endpoint_ids=(endpoint.endpoint_id,))
     look, looks = desk.bench.failing.kept.get, 0
     await put(desk.bench.store, replace(endpoint, state=EndpointState.DELETED), endpoint.version)
-    await desk.bench.directory.reload()
+    await desk.bench.directory.refresh()
 
     async def late_look(kind: type[Endpoint], org_id: UUID, endpoint_id: UUID) -> Endpoint:
         nonlocal looks

@@ -21,7 +21,7 @@ async def a_store(events: int) -> ReferenceStore:
     store = ReferenceStore()
     for org in [an_org() for _ in range(events)]:
         await put(store, org)
-        await store.accept([a_submission(org.org_id)], 0, NOW)
+        await store.accept([a_submission(org.org_id)], {org.org_id: 0}, NOW)
     return store
 
 
@@ -50,7 +50,7 @@ async def test_somebody_whose_clock_is_slow_and_counts_in_ended_minutes_does_not
     (org,) = await store.find(None, Orgs())
     service = RollupAggregator(store, FakeClock(NOW + MINUTE), Tuning(), "a")
     for _ in range(3):
-        await store.accept([a_submission(org.org_id)], 0, NOW)
+        await store.accept([a_submission(org.org_id)], {org.org_id: 0}, NOW)
         assert (await service.run_once() or 0) > 1
     assert (await totals(store)).created == 4
 

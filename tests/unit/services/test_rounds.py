@@ -18,7 +18,7 @@ from doorstep.telemetry.facts import Notice, Telemetry
 from doorstep.testing import FakeClock
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW, a_submission, an_endpoint
-from tests.support.shortcuts import count_states, put, routing_version
+from tests.support.shortcuts import count_states, put, routing_versions
 from tests.unit.engine.scene import Bench
 
 # -- cleaner -----------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ async def test_what_expires_while_its_endpoint_is_paused_ends_as_the_path_would_
     (claimed,) = await bench.accept(endpoint, expires_at=NOW)
     await bench.deliver()
     await put(bench.store, msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
-    await bench.directory.reload()
+    await bench.directory.refresh()
     (held,) = await bench.accept(endpoint, expires_at=NOW + SECOND)
     cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry, bench._wake)
     assert await cleaner.run_once() == 60
@@ -90,7 +90,7 @@ async def test_what_was_under_way_when_it_expired_is_found_by_the_next_sweep() -
 async def test_events_that_nobody_acknowledged_are_not_removed_in_silence() -> None:
     bench = Bench()
     await bench.prepare()
-    await bench.store.accept([a_submission(bench.org.org_id)], await routing_version(bench.store), NOW)
+    await bench.store.accept([a_submission(bench.org.org_id)], await routing_versions(bench.store), NOW)
     cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry, bench._wake)
     bench.clock.advance(bench.tuning.inbox_retention_days * DAY / SECOND)
     assert await cleaner.run_once() == 60
@@ -128,6 +128,7 @@ async def test_a_change_to_an_endpoint_by_another_process_is_noticed_within_a_qu
     await bench.prepare()
     dispatcher = dispatcher_of(bench)
     await dispatcher.run_once()
+    assert bench.directory.is_loaded(bench.org.org_id)
     made = an_endpoint(bench.org.org_id)
     await put(bench.store, made, 0)
     bench.clock.advance(0.249)

@@ -24,7 +24,7 @@ from doorstep.stores.sql.ddl import schema_ddl
 from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 from doorstep.stores.store import Store, Topic
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
-from tests.support.shortcuts import put, routing_version
+from tests.support.shortcuts import put, routing_versions
 
 T = TypeVar("T")
 
@@ -52,13 +52,13 @@ async def test_what_was_kept_is_gone_when_it_is_closed_and_names_are_not_taken_f
     store = await an_open_store()
     first, second = an_org(), an_org()
     await put(store, first)
-    await store.accept([a_submission(first.org_id)], 0, NOW)
+    await store.accept([a_submission(first.org_id)], await routing_versions(store), NOW)
     await store.close()
     await store.open()
     assert await store.find(None, Orgs()) == []
     await put(store, second)  # reuses the row number of the first one
     with pytest.raises(NotFound):
-        await store.accept([a_submission(first.org_id)], 0, NOW)
+        await store.accept([a_submission(first.org_id)], await routing_versions(store), NOW)
     await store.close()
 
 
@@ -92,7 +92,7 @@ def test_every_verb_ends_in_its_first_step_so_that_no_event_loop_is_needed() -> 
     at_once(put(store, org))
     at_once(put(store, endpoint, 0))
     submission = a_submission(org.org_id, [endpoint.endpoint_id])
-    at_once(store.accept([submission], at_once(routing_version(store)), NOW))
+    at_once(store.accept([submission], at_once(routing_versions(store)), NOW))
     (claim,) = at_once(store.claim([Quota(endpoint.endpoint_id, 1)], NOW, NOW + SECOND, "w1"))
     assert claim.event_id == submission.event.event_id
     assert at_once(store.get(EventView, org.org_id, claim.event_id)).event == submission.event
@@ -104,10 +104,10 @@ async def test_a_verb_that_is_refused_leaves_nothing_behind() -> None:
     await put(store, org)
     fine, strange = a_submission(org.org_id), a_submission(an_org().org_id)
     with pytest.raises(NotFound):
-        await store.accept([fine, strange], 0, NOW)
+        await store.accept([fine, strange], await routing_versions(store), NOW)
     with pytest.raises(NotFound):
         await store.get(EventView, org.org_id, fine.event.event_id)
-    await store.accept([fine], 0, NOW)
+    await store.accept([fine], await routing_versions(store), NOW)
     await store.close()
 
 

@@ -16,7 +16,7 @@ from doorstep.stores.sql.ddl import outbox_trigger_ddl, trigger_ddl
 from doorstep.stores.sql.migrations import VERSION_TABLE, head
 from doorstep.stores.sql.schema import VARIABLES, metadata
 from doorstep.stores.sql.sqlite.store import SqliteStore
-from tests.support.shortcuts import routing_version
+from tests.support.shortcuts import living_endpoints, routing_versions
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_stores_that_migrate_at_once_wait_for_each_other(path: str) -> Non
     await asyncio.gather(*(SqliteStore(path).migrate() for _ in range(4)))
     store = SqliteStore(path)
     await store.open()
-    assert await routing_version(store) == 0
+    assert await routing_versions(store) == {}
     await store.close()
 
 
@@ -113,7 +113,7 @@ async def test_the_tables_can_live_beside_those_of_the_program_that_embeds_us(pa
     store = SqliteStore(path)
     await store.migrate()
     await store.open()
-    assert (await store.routing()).endpoints == ()
+    assert await living_endpoints(store) == []
     await store.close()
 
 

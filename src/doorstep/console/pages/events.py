@@ -97,7 +97,7 @@ async def show(request: PageRequest) -> Response:
         details=await details_of_all(request, shown, event),
         others=await reader.described(request.org_id, others[:_OTHERS_MAX]),
         others_hidden=max(0, len(others) - _OTHERS_MAX),
-        not_sent=_not_sent(request, event, deliveries) if event and view and not view.in_outbox else [],
+        not_sent=await _not_sent(request, event, deliveries) if event and view and not view.in_outbox else [],
         audit=audit,
         people=await reader.key_names(request.org_id, (*(entry.actor for entry in audit.items), holder or "")),
         holder=holder,
@@ -223,10 +223,10 @@ class NotSent(NamedTuple):
     why: str
 
 
-def _not_sent(request: PageRequest, event: Event, deliveries: list[Delivery]) -> list[NotSent]:
+async def _not_sent(request: PageRequest, event: Event, deliveries: list[Delivery]) -> list[NotSent]:
     """The endpoints that did not get the event, each with the reason, sorted by name; at most _NOT_SENT_MAX."""
     got = {one.endpoint_id for one in deliveries}
-    endpoints = (one for one in request.components.directory.endpoints if one.org_id == event.org_id)
+    endpoints = await request.components.directory.endpoints_of(event.org_id)
     found = [NotSent(one, why_not_sent(one, event)) for one in endpoints if one.endpoint_id not in got]
     return sorted(found, key=lambda one: one.endpoint.name.casefold())[:_NOT_SENT_MAX]
 

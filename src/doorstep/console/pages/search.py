@@ -95,9 +95,7 @@ async def _hits(request: PageRequest, text: str) -> list[Hit]:
 
 async def _endpoints(request: PageRequest, text: str) -> list[Endpoint]:
     """The endpoints whose names contain the text, sorted by name."""
-    directory = request.components.directory
-    await directory.refresh()
-    own = (one for one in directory.endpoints if one.org_id == request.org_id)
+    own = await request.components.directory.endpoints_of(request.org_id)
     found = [one for one in own if text.casefold() in one.name.casefold()]
     return sorted(found, key=lambda one: one.name.casefold())[:_ROWS_MAX]
 

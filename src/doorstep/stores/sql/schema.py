@@ -418,17 +418,20 @@ endpoints = Table(
     Column("state", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("rate_next_at", INSTANT, nullable=False, server_default=text("0")),
+    Column("changed", BigInteger, nullable=False, server_default=text("0")),
     Column("document", Text, nullable=False),
     Column("name", Text),
     one_of("state", EndpointState),
     UniqueConstraint("org_id", "name"),
     Index("doorstep_endpoints_org", "org_id", "uid"),
+    Index("doorstep_endpoints_changed", "org_id", "changed"),
     partial_index("doorstep_endpoints_living", ("org_id", "id"), LIVING),
     partial_index("doorstep_endpoints_disabled", ("org_id", "uid"), DISABLED),
 )
 """`document` is the endpoint as JSON, including `state` and `version`. `rate_next_at` is the state of the rate limit
-(stores/limits.py). `name` is NULL, and so need not be unique, if the endpoint is deleted or belongs to the reserved
-organization, where each alert channel of any organization has an endpoint."""
+(stores/limits.py). `changed` is the routing version that the last change gave the organization. `name` is NULL, and so
+need not be unique, if the endpoint is deleted or belongs to the reserved organization, where each alert channel of any
+organization has an endpoint."""
 
 TROUBLED = "(state = 'open' OR state = 'half_open')"
 
@@ -469,8 +472,13 @@ orgs = Table(
     metadata,
     Column("id", KEY, Identity(), primary_key=True),
     Column("uid", UID, nullable=False, unique=True),
+    Column("routing", BigInteger, nullable=False, server_default=text("0")),
     Column("document", Text, nullable=False),
+    Index("doorstep_orgs_routing", "routing"),
 )
+"""`routing` is the routing version: the number of the last change to the organization or one of its endpoints. Changes
+are numbered across all organizations, so one index shows a process which organizations have changed since it last
+looked."""
 
 keys = Table(
     "doorstep_keys",
@@ -740,7 +748,8 @@ variables = Table(
 )
 """Named numbers.
 
-`routing` is the routing version. `secret_key` identifies the key that encrypts secrets (model/org.py). `pipeline:…` is the time when a worker last reported that it runs that pipeline. All
+`routing` is the number of the last change to an organization or an endpoint. `secret_key` identifies the key that
+encrypts secrets (model/org.py). `pipeline:…` is the time when a worker last reported that it runs that pipeline. All
 other variables are used only on SQLite. `events` and `deliveries` are the keys that were assigned last. They are stored
 so that no key is used twice, not even after cleanup. A variable named after a task (stores/store.py) is the time until
 which a process holds the lock for that task."""

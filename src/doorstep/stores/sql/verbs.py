@@ -24,7 +24,7 @@ from doorstep.model.batch import BatchFilter
 from doorstep.model.bulk import Bulk, BulkFailures, BulkFilter, BulkInFlight, BulkResults, BulkStep, LiveBulks
 from doorstep.model.claim import Moved
 from doorstep.model.delivery import Delivery, DeliveryPayload
-from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, Routing
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint
 from doorstep.model.entity import (
     AwaitingEntities,
     Entity,
@@ -40,7 +40,7 @@ from doorstep.model.entity import (
 from doorstep.model.event import EventSummary, EventView
 from doorstep.model.inbox import InboxAnswer, InboxAnswered
 from doorstep.model.listing import BoundedQuery, Count, DeadLetterFilter, Page, PagedQuery, RetryQueueFilter
-from doorstep.model.org import ApiKey
+from doorstep.model.org import ApiKey, Routing
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.rollup import FIGURES, Figures, Point, Span
 from doorstep.stores.limits import COUNT_MAX
@@ -146,6 +146,7 @@ FIND: dict[type[BoundedQuery[Any]], Script] = {
     alert.OrgsWithIncidents: alerts.orgs_with_incidents,
     PipelineDeclarations: documents.declarations,
     listing.RejectedMessages: outbox.rejected,
+    listing.RoutingChanges: accounts.routing_changes,
     listing.ShortIds: events.short_ids,
     StaleEntities: entities.stale,
     listing.UnhealthyEndpoints: endpoints.unhealthy,
@@ -203,8 +204,8 @@ class SqlVerbs(ABC):
 
     # -- engine --------------------------------------------------------------------------------------------
 
-    async def routing(self, known_version: int | None = None) -> Routing | None:
-        return await self._read(None, endpoints.routing, known_version)
+    async def routing(self, known: Mapping[UUID, int]) -> list[Routing]:
+        return await self._read(None, endpoints.routing, known)
 
     async def renew_leases(self, worker: str, now: Instant) -> None:
         await self._write(None, waits.renew_leases, worker, now)

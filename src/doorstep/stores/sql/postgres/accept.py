@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,13 +15,13 @@ from doorstep.model.endpoint import RAMP
 from doorstep.model.event import Receipt, Submission, Verdict
 from doorstep.stores import notes
 from doorstep.stores.sql.ddl import ROUTING_LOCK, ordering_lock
-from doorstep.stores.sql.keys import KeyMap
+from doorstep.stores.sql.keys import Addresses, key_of
 from doorstep.stores.sql.postgres import counters
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.schema import NEVER
 
 BEGIN_ACCEPT = f"BEGIN; SELECT pg_advisory_xact_lock_shared({ROUTING_LOCK})"
-"""Begins a transaction and takes the routing lock. The statement that reads the routing version runs later, so it sees
+"""Begins a transaction and takes the routing lock. The statement that reads the routing versions runs later, so it sees
 every earlier change."""
 
 ACCEPT = f"""
@@ -65,7 +65,8 @@ WITH event AS MATERIALIZED (
 ), counted AS (
     {counters.accepted("$21", "$22", "inserted", "owed")}
 )
-SELECT (SELECT value FROM doorstep_variables WHERE name = 'routing'),
+SELECT EXISTS (SELECT FROM unnest($28::bigint[], $29::bigint[]) AS known(org_id, routing)
+               JOIN doorstep_orgs o ON o.id = ANY (ARRAY[known.org_id]) WHERE o.routing <> known.routing),
        ARRAY(SELECT n FROM event WHERE id NOT IN (SELECT id FROM inserted)),
        claimed.uids, claimed.ids, claimed.event_ids
 FROM (SELECT array_agg(uid) AS uids, array_agg(id) AS ids, array_agg(event_id) AS event_ids
@@ -73,7 +74,7 @@ FROM (SELECT array_agg(uid) AS uids, array_agg(id) AS ids, array_agg(event_id) A
 """
 """Deliveries refer to their event by its position in the arrays: a subscript is cheaper than a join of 500 by 500 rows.
 
-Returns the routing version, the positions of events that existed already, and the ids and keys of the deliveries that
+Returns whether the routing is stale, the positions of events that existed already, and the ids and keys of the deliveries that
 were claimed. Events exist already if a caller repeats a call because it did not get the response. The statement adds no
 rows for these events."""
 
@@ -167,17 +168,22 @@ class FirstReceipt(NamedTuple):
 class AcceptCall:
     """One accept call. The constructor looks up the keys of all organizations and endpoints."""
 
-    def __init__(self, submissions: Sequence[Submission], key_map: KeyMap) -> None:
+    def __init__(
+        self,
+        submissions: Sequence[Submission],
+        routing: Mapping[UUID, int],
+        orgs: Mapping[UUID, int],
+        addresses: Addresses,
+    ) -> None:
         self._submissions = submissions
-        self._orgs = [key_map.orgs[submission.event.org_id] for submission in submissions]
+        self._orgs = [orgs[submission.event.org_id] for submission in submissions]
         self._endpoint_keys = [
-            [key_map.endpoint_key(delivery.endpoint_id, org) for delivery in submission.deliveries]
+            [key_of(delivery.endpoint_id, org, addresses) for delivery in submission.deliveries]
             for org, submission in zip(self._orgs, submissions)
         ]
+        self._routing = {key: routing.get(org_id, -1) for org_id, key in orgs.items()}
 
-    async def write(
-        self, connection: Connection, routing_version: int, now: Instant, lease: Lease | None
-    ) -> list[Receipt]:
+    async def write(self, connection: Connection, now: Instant, lease: Lease | None) -> list[Receipt]:
         """Write the submissions in the current transaction. Returns their receipts."""
         firsts = await self._take_keys(connection, now)
         receipts, new = self._receipts(firsts)
@@ -191,9 +197,12 @@ class AcceptCall:
             notes.claimed(lease.worker if lease else ""),
         )
         arrays = (*self._event_arrays(new), *owed)
-        rows = await connection.fetch(ACCEPT, *arrays, now, counters.generation(), self._owners(new), *claiming)
-        version, repeated, *claimed = rows[0]
-        if version != routing_version:
+        versions = (list(self._routing), list(self._routing.values()))
+        rows = await connection.fetch(
+            ACCEPT, *arrays, now, counters.generation(), self._owners(new), *claiming, *versions
+        )
+        stale, repeated, *claimed = rows[0]
+        if stale:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
         if ordering_keys:
             await connection.execute(BLOCK, orgs, uids)

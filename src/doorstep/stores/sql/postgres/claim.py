@@ -17,7 +17,7 @@ from doorstep.stores.limits import admit
 from doorstep.stores.sql.keys import Address
 from doorstep.stores.sql.postgres import counters
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.queries.rows import CIRCUIT_FIELDS, RECOVERABLE_AT
+from doorstep.stores.sql.queries.rows import ATTEMPTABLE, CIRCUIT_FIELDS, RECOVERABLE_AT
 from doorstep.stores.sql.schema import NEVER
 
 _CLAIM = f"""
@@ -112,7 +112,7 @@ FROM unnest($1::bigint[], $2::bigint[]) AS r(id, next_at) WHERE p.id = r.id
 
 _CIRCUIT = ", ".join(f"c.{name}" for name in CIRCUIT_FIELDS)
 
-SWEEP = f"""
+_WALK = """
 WITH RECURSIVE lane AS (
     (SELECT endpoint_id, due_at FROM doorstep_deliveries WHERE state = 'pending'
      ORDER BY endpoint_id, due_at, id LIMIT 1)
@@ -123,13 +123,31 @@ WITH RECURSIVE lane AS (
         ORDER BY d.endpoint_id, d.due_at, d.id LIMIT 1
     ) AS next
 )
+"""
+"""Skips from endpoint to endpoint in the index. It needs one seek per endpoint, regardless of how many deliveries the
+endpoint has."""
+
+SWEEP = f"""{_WALK}
 SELECT lane.endpoint_id, lane.due_at, {RECOVERABLE_AT}, {_CIRCUIT}
 FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = ANY (ARRAY[lane.endpoint_id])
 WHERE lane.due_at < {NEVER}
 ORDER BY lane.due_at
 """
-"""Skips from endpoint to endpoint in the index. It needs one seek per endpoint, regardless of how many deliveries the
-endpoint has."""
+
+SWEEP_NEAR = f"""{_WALK}
+SELECT near.*, walk.lanes FROM (SELECT count(*) AS lanes FROM lane) AS walk LEFT JOIN LATERAL (
+    SELECT lane.endpoint_id, lane.due_at, {RECOVERABLE_AT} AS recoverable_at, {_CIRCUIT}
+    FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = ANY (ARRAY[lane.endpoint_id])
+    WHERE lane.due_at <= $1 AND {ATTEMPTABLE} OR lane.due_at > $1 AND (
+        lane.endpoint_id IN (SELECT endpoint_id FROM lane WHERE due_at > $1 AND due_at < {NEVER}
+                             ORDER BY due_at, endpoint_id LIMIT $2)
+        OR lane.due_at < {NEVER} AND {RECOVERABLE_AT} IS NOT NULL
+    )
+) AS near ON true
+ORDER BY near.due_at
+"""
+"""Like SWEEP, but without what a worker cannot attempt yet. The last column is the number of lanes that were walked. If
+nothing was found, there is one row, without a lane."""
 
 SWEEP_FROM_FLOORS = f"""
 SELECT lane.endpoint_id, first.due_at, {RECOVERABLE_AT}, {_CIRCUIT}

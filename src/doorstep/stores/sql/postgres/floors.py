@@ -71,9 +71,10 @@ class DueFloors(Floor):
     def of(self, endpoint_key: int) -> Instant:
         return self._floors.get(endpoint_key, 0)
 
-    def swept(self, lanes: Sequence[tuple[int, Instant]], seconds: float) -> None:
-        """Record a sweep: the lanes that it found, each with its first due time, and how long it took."""
-        self._count(slow=seconds > self.SLOW_SECONDS + len(lanes) * self.SLOW_SECONDS_PER_LANE)
+    def swept(self, lanes: Sequence[tuple[int, Instant]], walked: int, seconds: float) -> None:
+        """Record a sweep: the lanes that it returned, each with its first due time, how many it walked through, and how
+        long it took."""
+        self._count(slow=seconds > self.SLOW_SECONDS + walked * self.SLOW_SECONDS_PER_LANE)
         self._pause(seconds)
         self._floors = (self._floors | dict(lanes)) if self.needed else {}
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -169,22 +169,23 @@ class PostgresStore(SqlVerbs):
     # -- the path of an event ------------------------------------------------------------------------------
 
     async def accept(
-        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+        self, submissions: Sequence[Submission], routing: Mapping[UUID, int], now: Instant, lease: Lease | None = None
     ) -> list[Receipt]:
-        call = await self._keys.resolve(lambda: accept.AcceptCall(submissions, self._keys))
+        orgs = await self._keys.org_keys({one.event.org_id for one in submissions})
+        owed = {one.endpoint_id for submission in submissions for one in submission.deliveries}
+        call = accept.AcceptCall(submissions, routing, orgs, await self._keys.addresses(owed))
         for submission in submissions:
             check_submission(submission)
-        receipts = await self._hot.run(
-            lambda connection: call.write(connection, routing_version, now, lease), accept.BEGIN_ACCEPT
-        )
+        receipts = await self._hot.run(lambda connection: call.write(connection, now, lease), accept.BEGIN_ACCEPT)
         if any_left(submissions, receipts):
             self._wakeups.notify()
         return receipts
 
-    async def due_lanes(self, now: Instant) -> list[Lane]:
+    async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
         async with self._hot.connection() as connection:
-            rows = await self._sweep(connection)
-        return await self._keys.resolve(lambda: [lane_from(self._keys.by_key[row[0]].endpoint_id, row) for row in rows])
+            rows = await self._sweep(connection, now, later_max)
+        addresses = await self._keys.by_key({row[0] for row in rows})
+        return [lane_from(addresses[row[0]], row) for row in rows]
 
     async def claim(
         self,
@@ -291,13 +292,18 @@ class PostgresStore(SqlVerbs):
         known = [(addresses[quota.endpoint_id], quota) for quota in quotas if quota.endpoint_id in addresses]
         return [EndpointQuota(address, self._due_floors.of(address.key), quota) for address, quota in known]
 
-    async def _sweep(self, connection: Connection) -> list[asyncpg.Record]:
+    async def _sweep(self, connection: Connection, now: Instant, later_max: int | None) -> list[Any]:
         if not self._due_floors.full_read_due:
             floors = self._due_floors.floors
             return await connection.fetch(claim.SWEEP_FROM_FLOORS, list(floors), list(floors.values()))
         started = time.monotonic()
-        rows = await connection.fetch(claim.SWEEP)
-        self._due_floors.swept([(row[0], row[1]) for row in rows], time.monotonic() - started)
+        if later_max is None:
+            rows: list[Any] = await connection.fetch(claim.SWEEP)
+            walked = len(rows)
+        else:
+            found = await connection.fetch(claim.SWEEP_NEAR, now, later_max)
+            walked, rows = found[0]["lanes"], [row[:-1] for row in found if row["endpoint_id"] is not None]
+        self._due_floors.swept([(row[0], row[1]) for row in rows], walked, time.monotonic() - started)
         return rows
 
     async def _check_database(self) -> None:

@@ -17,7 +17,16 @@ from sqlalchemy import String, bindparam, func, insert, or_, select, text, updat
 from doorstep.clock import Instant
 from doorstep.errors import Conflict
 from doorstep.model.action import AuditEntry
-from doorstep.model.listing import AuditFilter, KeyNames, KeyPrefixes, KeysByDigest, OrgKeys, Orgs, Page
+from doorstep.model.listing import (
+    AuditFilter,
+    KeyNames,
+    KeyPrefixes,
+    KeysByDigest,
+    OrgKeys,
+    Orgs,
+    Page,
+    RoutingChanges,
+)
 from doorstep.model.org import ApiKey, Org
 from doorstep.stores.limits import KEY_MAX, check_revocable, check_storable, key_by_id, read_cursor
 from doorstep.stores.sql.queries.paging import (
@@ -69,18 +78,34 @@ from doorstep.stores.sql.schema import (
 
 _ORGS = select(orgs.c.document).order_by(orgs.c.id)
 _REPLACE_ORG = update(orgs).where(IN_ORG).values(document=bindparam("new_document"))
+_MARK_ORG = update(orgs).where(orgs.c.id == bindparam("owner")).values(routing=bindparam("new_routing"))
 _ADD_ORG = insert(orgs)
-BUMP_VERSION = update(variables).where(variables.c.name == "routing").values(value=variables.c.value + 1)
+_NUMBER_CHANGE = (
+    update(variables)
+    .where(variables.c.name == "routing")
+    .values(value=variables.c.value + 1)
+    .returning(variables.c.value)
+)
 """The updated row also serves as a lock: while a transaction that writes endpoints holds it, other such transactions
 and accept calls wait."""
+_CHANGED_SINCE = select(orgs.c.uid, orgs.c.routing).where(orgs.c.routing >= bindparam("since")).order_by(orgs.c.routing)
+_CHANGED_LAST = select(orgs.c.uid, orgs.c.routing).order_by(orgs.c.routing.desc()).limit(1)
+
+
+def mark_changed(org: int) -> Transaction[int]:
+    """Give an organization a new routing version, and return it. Other writers of endpoints are locked out until the
+    transaction ends."""
+    ((version,),) = yield execute(_NUMBER_CHANGE)
+    yield execute(_MARK_ORG, owner=org, new_routing=version)
+    return int(version)
 
 
 def put_org(org: Org) -> Transaction[None]:
     """Write an organization. The routing version is locked before the organization's row, in the same order as in all
     other transactions that lock both."""
     document = msgspec.json.encode(org).decode()
-    if (yield execute(ORG_KEY, org=org.org_id)):
-        yield execute(BUMP_VERSION)
+    if known := (yield execute(ORG_KEY, org=org.org_id)):
+        yield from mark_changed(known[0][0])
         yield execute(_REPLACE_ORG, org=org.org_id, new_document=document)
     else:
         yield execute(_ADD_ORG, uid=org.org_id, document=document)
@@ -88,6 +113,12 @@ def put_org(org: Org) -> Transaction[None]:
 
 def all_orgs(_: UUID | None, __: Orgs) -> Transaction[list[Org]]:
     return [decode_org(row[0]) for row in (yield execute(_ORGS))]
+
+
+def routing_changes(_: UUID | None, query: RoutingChanges) -> Transaction[list[tuple[UUID, int]]]:
+    if query.since is None:
+        return [(uid, version) for uid, version in (yield execute(_CHANGED_LAST))]
+    return [(uid, version) for uid, version in (yield execute(_CHANGED_SINCE, since=query.since))]
 
 
 # -- API keys ----------------------------------------------------------------------------------------------

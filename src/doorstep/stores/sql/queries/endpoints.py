@@ -3,7 +3,8 @@ been waiting, and how many of the waiting deliveries were created before a given
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -31,17 +32,27 @@ from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.alert import OPERATIONS_ORG, circuit_incident
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import Circuit, CircuitChange, CircuitState, Endpoint, EndpointState, Routing
+from doorstep.model.endpoint import Circuit, CircuitChange, CircuitState, Endpoint, EndpointState
 from doorstep.model.listing import CircuitHistory, Count, EndpointFilter, Page, UnhealthyEndpoints, WaitingDeliveries
+from doorstep.model.org import Routing
 from doorstep.model.rollup import HOUR
 from doorstep.stores import notes
 from doorstep.stores.incidents import circuit_change_incident, endpoint_change_incident
 from doorstep.stores.limits import ID_MAX, WAITING_EXAMINED_MAX, read_cursor, unique_name
-from doorstep.stores.sql.queries.accounts import BUMP_VERSION
+from doorstep.stores.sql.queries.accounts import mark_changed
 from doorstep.stores.sql.queries.alerts import incident_step
 from doorstep.stores.sql.queries.paging import ORG, count_up_to, index_scan, page_of, read_slice
-from doorstep.stores.sql.queries.rows import CIRCUIT, CIRCUIT_FIELDS, IN_ORG, circuit_from, decode_endpoint, org_key
+from doorstep.stores.sql.queries.rows import (
+    CIRCUIT,
+    CIRCUIT_FIELDS,
+    IN_ORG,
+    circuit_from,
+    decode_endpoint,
+    decode_org,
+    org_key,
+)
 from doorstep.stores.sql.queries.transaction import (
+    KEYS,
     LIMIT,
     UIDS,
     Transaction,
@@ -62,7 +73,6 @@ from doorstep.stores.sql.schema import (
     events,
     orgs,
     rollups,
-    variables,
 )
 
 _C, _D, _E, _P = circuits.c, deliveries.c, events.c, endpoints.c
@@ -73,12 +83,18 @@ would not be used."""
 
 # -- endpoints ---------------------------------------------------------------------------------------------
 
-_VERSION = select(variables.c.value).where(variables.c.name == "routing")
-_LIVE_ENDPOINTS = select(_P.document).where(_P.state != EndpointState.DELETED.value).order_by(_P.id)
-_THESE_ENDPOINTS = select(_P.document).join(orgs).where(IN_ORG, _P.uid.in_(UIDS))
+_ROUTED_ORGS = select(orgs.c.id, orgs.c.uid, orgs.c.routing, orgs.c.document).where(orgs.c.uid.in_(UIDS))
+_LIVE_ENDPOINTS = select(_P.org_id, _P.document).where(_P.org_id.in_(KEYS), _LIVING).order_by(_P.id)
+_CHANGED_ENDPOINTS = (
+    select(_P.document).where(_P.org_id == bindparam("owner"), _P.changed > bindparam("known")).order_by(_P.id)
+)
+_ENDPOINTS_ANYWHERE = select(_P.document).where(_P.uid.in_(UIDS))
+_THESE_ENDPOINTS = _ENDPOINTS_ANYWHERE.join(orgs).where(IN_ORG)
 _LOCK_ENDPOINT = select(_P.id, _P.org_id, _P.version, _P.state).where(_P.uid == bindparam("endpoint")).with_for_update()
 _REPLACE_ENDPOINT = (
-    update(endpoints).where(_P.id == bindparam("key")).values(new_parameters(("state", "version", "name", "document")))
+    update(endpoints)
+    .where(_P.id == bindparam("key"))
+    .values(new_parameters(("state", "version", "changed", "name", "document")))
 )
 _ADD_ENDPOINT = insert(endpoints)
 _NAMED = select(_P.uid).where(_P.org_id == bindparam("owner"), _P.name == bindparam("named", type_=String()))
@@ -87,12 +103,18 @@ _SOME_LIVING = (
 )
 
 
-def routing(known_version: int | None) -> Transaction[Routing | None]:
-    ((version,),) = yield execute(_VERSION)
-    if version == known_version:
-        return None
-    rows = yield execute(_LIVE_ENDPOINTS)
-    return Routing(version, tuple(decode_endpoint(row[0]) for row in rows))
+def routing(known: Mapping[UUID, int]) -> Transaction[list[Routing]]:
+    rows = yield from execute_in_parts(_ROUTED_ORGS, "uids", known)
+    changed = [row for row in rows if row[2] != known[row[1]]]
+    known_part = {key: known[uid] for key, uid, version, _ in changed if 0 <= known[uid] < version}
+    unknown = [row[0] for row in changed if row[0] not in known_part]
+    endpoints: defaultdict[int, list[Endpoint]] = defaultdict(list)
+    for key, document in (yield from execute_in_parts(_LIVE_ENDPOINTS, "keys", unknown)):
+        endpoints[key].append(decode_endpoint(document))
+    for key, known_version in known_part.items():
+        newer = yield execute(_CHANGED_ENDPOINTS, owner=key, known=known_version)
+        endpoints[key] += [decode_endpoint(row[0]) for row in newer]
+    return [Routing(decode_org(org), version, tuple(endpoints[key])) for key, _, version, org in changed]
 
 
 def put_endpoint(endpoint: Endpoint, expected_version: int | None, limit: int | None) -> Transaction[bool]:
@@ -100,10 +122,11 @@ def put_endpoint(endpoint: Endpoint, expected_version: int | None, limit: int | 
     key, version, state = yield from _lock_endpoint(org, endpoint.endpoint_id)
     if version != expected_version:
         return False
-    yield execute(BUMP_VERSION)
+    changed = yield from mark_changed(org)
     new = msgspec.structs.replace(endpoint, version=version + 1)
     name = unique_name(new)
-    fields = {"state": new.state, "version": new.version, "name": name, "document": msgspec.json.encode(new).decode()}
+    document = msgspec.json.encode(new).decode()
+    fields = {"state": new.state, "version": new.version, "changed": changed, "name": name, "document": document}
     yield from _check_name(org, name, new.endpoint_id)
     if key is None:
         yield from _check_room(org, limit)
@@ -144,8 +167,9 @@ def endpoint(org_id: UUID, endpoint_id: UUID) -> Transaction[Endpoint]:
     return decode_endpoint(row[0])
 
 
-def get_endpoints(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Transaction[list[Endpoint]]:
-    rows = yield from execute_in_parts(_THESE_ENDPOINTS, "uids", endpoint_ids, org=org_id)
+def get_endpoints(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Transaction[list[Endpoint]]:
+    statement = _ENDPOINTS_ANYWHERE if org_id is None else _THESE_ENDPOINTS
+    rows = yield from execute_in_parts(statement, "uids", endpoint_ids, org=org_id)
     return [decode_endpoint(row[0]) for row in rows]
 
 

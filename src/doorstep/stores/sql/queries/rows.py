@@ -18,6 +18,7 @@ from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointSta
 from doorstep.model.event import Event, EventStatus, EventView
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.stores.limits import storable
+from doorstep.stores.sql.keys import Address
 from doorstep.stores.sql.queries.transaction import KEYS, Row, Transaction, execute_in_parts, execute_one
 from doorstep.stores.sql.schema import (
     NEVER,
@@ -224,11 +225,17 @@ RECOVERABLE_AT = """CASE WHEN c.changed_at > 0 THEN (SELECT r.last_attempt_at FR
 """The field `recoverable_at` of a lane. An endpoint whose circuit has never opened costs no seek."""
 
 
-def lane_from(endpoint_id: UUID, row: Iterable[Any]) -> Lane:
+ATTEMPTABLE = """NOT EXISTS (SELECT 1 FROM doorstep_endpoints p
+    WHERE p.id = lane.endpoint_id AND (p.state = 'paused' OR p.state = 'disabled'))"""
+"""Whether the endpoint of a lane is neither paused nor disabled. It may be deleted."""
+
+
+def lane_from(address: Address, row: Iterable[Any]) -> Lane:
     """The row contains the endpoint's key, the due time of its first delivery, the last attempt at those that wait for
     a recovery, and the columns of its circuit (NULLs if it has none)."""
     _, due_at, recoverable_at, *circuit = row
-    return Lane(endpoint_id, due_at, circuit_from(endpoint_id, tuple(circuit)) if circuit[0] else None, recoverable_at)
+    stored = circuit_from(address.endpoint_id, tuple(circuit)) if circuit[0] else None
+    return Lane(address.endpoint_id, address.org_id, due_at, stored, recoverable_at)
 
 
 _API_KEY = columns_of(ApiKey, keys, key_id=keys.c.uid, org_id=orgs.c.uid)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -19,15 +19,15 @@ from doorstep.model.delivery import NewDelivery
 from doorstep.model.endpoint import RAMP
 from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
 from doorstep.stores import notes
-from doorstep.stores.sql.keys import SqliteKeys
+from doorstep.stores.sql.keys import Addresses, SqliteKeys, key_of
 from doorstep.stores.sql.schema import NEVER
 from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.sql.sqlite.batches import ADD_HISTORY, as_list, write_rows
 from doorstep.stores.tally import Owner, Tally
 
+VERSIONS = "SELECT id, routing FROM doorstep_orgs WHERE id IN (SELECT value FROM json_each(?))"
 VARIABLES = (
-    "SELECT (SELECT value FROM doorstep_variables WHERE name = 'routing'),"
-    " (SELECT value FROM doorstep_variables WHERE name = 'events'),"
+    "SELECT (SELECT value FROM doorstep_variables WHERE name = 'events'),"
     " (SELECT value FROM doorstep_variables WHERE name = 'deliveries')"
 )
 ADVANCE_KEYS = (
@@ -84,7 +84,7 @@ class Call(NamedTuple):
     """One call of accept."""
 
     submissions: Sequence[Submission]
-    routing_version: int
+    routing: Mapping[UUID, int]
     now: Instant
     lease: Lease | None = None
 
@@ -110,11 +110,11 @@ class _NewEvent(NamedTuple):
 
 def accept(connection: sqlite3.Connection, calls: Sequence[Call], key_map: SqliteKeys) -> list[list[Receipt]]:
     """Write the submissions of all calls. Returns a list of receipts for each call, in the order of its submissions."""
-    routing_version, last_event, last_delivery = connection.execute(VARIABLES).fetchone()
-    for call in calls:
-        if call.routing_version != routing_version:
-            raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
-    arrivals = key_map.resolve(lambda: _arrivals(key_map, calls))
+    orgs = key_map.org_keys({one.event.org_id for call in calls for one in call.submissions})
+    _check_routing(connection, calls, orgs)
+    last_event, last_delivery = connection.execute(VARIABLES).fetchone()
+    owed = {one.endpoint_id for call in calls for submission in call.submissions for one in submission.deliveries}
+    arrivals = _arrivals(calls, orgs, key_map.addresses(owed))
     unhealthy = _unhealthy(connection, arrivals)
     receipts, repeats = _answers_by_key(connection, arrivals)
     unanswered = [one for one in arrivals if one.position not in receipts and one.position not in repeats]
@@ -151,12 +151,19 @@ def _tally_of(orgs: Iterable[int], owed: Iterable[Owner], queued: Iterable[int])
     return tally
 
 
-def _arrivals(key_map: SqliteKeys, calls: Iterable[Call]) -> list[_Arrival]:
+def _check_routing(connection: sqlite3.Connection, calls: Sequence[Call], orgs: Mapping[UUID, int]) -> None:
+    versions = dict(connection.execute(VERSIONS, (as_list(orgs.values()),)))
+    for call in calls:
+        if any(versions[orgs[one.event.org_id]] != call.routing.get(one.event.org_id) for one in call.submissions):
+            raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
+
+
+def _arrivals(calls: Iterable[Call], orgs: Mapping[UUID, int], addresses: Addresses) -> list[_Arrival]:
     arrivals: list[_Arrival] = []
     for call in calls:
         for submission in call.submissions:
-            org_key = key_map.orgs[submission.event.org_id]
-            endpoint_keys = [key_map.endpoint_key(one.endpoint_id, org_key) for one in submission.deliveries]
+            org_key = orgs[submission.event.org_id]
+            endpoint_keys = [key_of(one.endpoint_id, org_key, addresses) for one in submission.deliveries]
             arrivals.append(_Arrival(len(arrivals), org_key, endpoint_keys, submission, call.now, call.lease))
     return arrivals
 

@@ -15,6 +15,7 @@ from doorstep.model.event import EventStatus
 from doorstep.stores import notes
 from doorstep.stores.limits import admit, count_within
 from doorstep.stores.sql.keys import Address, SqliteKeys
+from doorstep.stores.sql.queries.rows import ATTEMPTABLE as _ATTEMPTABLE
 from doorstep.stores.sql.queries.rows import CIRCUIT_FIELDS, lane_from
 from doorstep.stores.sql.queries.rows import RECOVERABLE_AT as _RECOVERABLE_AT
 from doorstep.stores.sql.schema import NEVER
@@ -48,9 +49,29 @@ LANES = _LANES + packed(
 many deliveries the endpoint has."""
 
 
-def lanes(connection: sqlite3.Connection, key_map: SqliteKeys) -> list[Lane]:
-    rows = list(zip(*unpacked(_LANE, connection.execute(LANES).fetchone()), strict=True))
-    return key_map.resolve(lambda: [lane_from(key_map.by_key[row[0]].endpoint_id, row) for row in rows])
+NEAR_LANES = _LANES + packed(
+    _LANE,
+    f"""FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = lane.endpoint_id
+    WHERE lane.due_at <= ?1 AND {_ATTEMPTABLE} OR lane.due_at > ?1 AND (
+        lane.endpoint_id IN (SELECT endpoint_id FROM lane WHERE due_at > ?1 AND due_at < {NEVER}
+                             ORDER BY due_at, endpoint_id LIMIT ?2)
+        OR lane.due_at < {NEVER} AND {_RECOVERABLE_AT} IS NOT NULL
+    ) ORDER BY lane.due_at, lane.endpoint_id LIMIT -1""",
+)
+"""Like LANES, but without what a worker cannot attempt yet. The walk through the index is the same, but it takes less
+than a microsecond per endpoint, and passing on a lane takes ten."""
+
+
+def lanes(
+    connection: sqlite3.Connection, key_map: SqliteKeys, now: Instant = 0, later_max: int | None = None
+) -> list[Lane]:
+    if later_max is None:
+        row = connection.execute(LANES).fetchone()
+    else:
+        row = connection.execute(NEAR_LANES, (now, later_max)).fetchone()
+    rows = list(zip(*unpacked(_LANE, row), strict=True))
+    addresses = key_map.by_key({row[0] for row in rows})
+    return [lane_from(addresses[row[0]], row) for row in rows]
 
 
 # -- claims ------------------------------------------------------------------------------------------------
@@ -236,8 +257,8 @@ def _take(connection: sqlite3.Connection, key_map: SqliteKeys, dues: Sequence[_D
     if any(picked_up):
         connection.execute(QUEUE_EVENTS, (as_list(compress(event_keys, picked_up)),))
         batches.add_counts(connection, _pickup_tally(compress(due[_ORG], picked_up)), lease.now)
-    addresses = key_map.resolve(lambda: [key_map.by_key[key] for key in due[_ENDPOINT]])
-    return _claims(due, addresses, picked_up, lease)
+    by_key = key_map.by_key(set(due[_ENDPOINT]))
+    return _claims(due, [by_key[key] for key in due[_ENDPOINT]], picked_up, lease)
 
 
 def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[bool]:
@@ -308,7 +329,8 @@ def expired(connection: sqlite3.Connection, key_map: SqliteKeys, now: Instant, l
     """The claims whose lease has expired. The query scans the index of deliveries in progress, which has one entry per
     claim."""
     rows = connection.execute(EXPIRED, (now, limit)).fetchall()
-    return key_map.resolve(lambda: [_expired_claim(key_map.by_key[row[5]], row) for row in rows])
+    addresses = key_map.by_key({row[5] for row in rows})
+    return [_expired_claim(addresses[row[5]], row) for row in rows]
 
 
 def _expired_claim(address: Address, row: Sequence[Any]) -> Claim:

@@ -33,7 +33,7 @@ class MemoryStore(SqliteVerbs):
 
     def __init__(self) -> None:
         # No method both creates and looks up an organization or endpoint, so look-ups see only committed rows.
-        super().__init__(lambda query: self._present().connection.execute(query).fetchall())
+        super().__init__(lambda query, values: self._present().connection.execute(query, values).fetchall())
         self._database: _Database | None = None
         self._is_open = False
         self._wakes: dict[Topic, list[Callable[[], None]]] = {topic: [] for topic in Topic}

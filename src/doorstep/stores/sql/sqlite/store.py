@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -64,7 +64,7 @@ class SqliteVerbs(SqlVerbs):
     """Aggregating 100 counters takes 5 ms (18,000 counters per second). During this time, no other process can write to
     the file."""
 
-    def __init__(self, fetch_committed: Callable[[str], list[Row]]) -> None:
+    def __init__(self, fetch_committed: Callable[[str, Sequence[object]], list[Row]]) -> None:
         self._keys = SqliteKeys(fetch_committed)
         self._accept_all = partial(accept.accept, key_map=self._keys)
         self._locks: dict[tuple[Task, str], Instant] = {}
@@ -85,18 +85,19 @@ class SqliteVerbs(SqlVerbs):
     # -- the path of an event ------------------------------------------------------------------------------
 
     async def accept(
-        self, submissions: Sequence[Submission], routing_version: int, now: Instant, lease: Lease | None = None
+        self, submissions: Sequence[Submission], routing: Mapping[UUID, int], now: Instant, lease: Lease | None = None
     ) -> list[Receipt]:
         for submission in submissions:
             check_submission(submission)
-        call = accept.Call(submissions, routing_version, now, lease)
+        call = accept.Call(submissions, routing, now, lease)
         receipts: list[Receipt] = await self._opened_writer().request(self._accept_all, call)
         if any_left(submissions, receipts):
             self.wake_others(Topic.DELIVERIES)
         return receipts
 
-    async def due_lanes(self, now: Instant) -> list[Lane]:
-        return await self._opened_readers().run(partial(claim.lanes, key_map=self._keys))
+    async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
+        read = partial(claim.lanes, key_map=self._keys, now=now, later_max=later_max)
+        return await self._opened_readers().run(read)
 
     async def claim(
         self,
@@ -240,6 +241,6 @@ class SqliteStore(SqliteVerbs):
             raise StoreUnavailable(f"{self._path} is not open")
         return self._readers
 
-    def _fetch_committed(self, query: str) -> list[Row]:
+    def _fetch_committed(self, query: str, values: Sequence[object]) -> list[Row]:
         with closing(connect_reader(self._path)) as connection:
-            return connection.execute(query).fetchall()
+            return connection.execute(query, values).fetchall()
