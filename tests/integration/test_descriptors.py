@@ -59,4 +59,4 @@ def test_without_free_descriptors_no_attempt_is_used_up_no_circuit_opens_and_eve
         assert program.get(f"{endpoint}/circuit").json["state"] == "closed"
         attempts = program.get("/v1/attempts?limit=200").json["attempts"]
         assert [one for one in attempts if one["error_code"] is not None or one["number"] != 1] == []
-        assert len(told(program)) == 1, "the log is not flooded"
+        assert len(told(program)) < 5, "the log is not flooded"
