@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from doorstep import Doorstep, Settings
 from doorstep.api.application import create_application
-from doorstep.cli.serve import WebServer, address, listener
+from doorstep.cli.listening import address, listener
+from doorstep.cli.serve import WebServer
 from doorstep.client import AsyncClient
 from doorstep.clock import DAY, from_datetime, to_datetime
 from doorstep.encryption import new_secret_key

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
+
 HEAVY = (
     "alembic",
     "asyncpg",
@@ -73,3 +75,27 @@ def test_a_store_in_memory_is_opened_without_alembic(tmp_path: Path) -> None:
     opening = "import asyncio\nfrom doorstep.stores.open import store_from_url\n"
     opening += "store = store_from_url('memory://')\nasyncio.run(store.migrate())\nasyncio.run(store.open())"
     assert "alembic" not in loaded_by(opening, tmp_path)
+
+
+LISTENS_FIRST = """
+import os, socket, sys
+from doorstep.cli.main import run
+
+class Probe:
+    def find_spec(self, name, *_):
+        if name == "doorstep.cli.serve":
+            socket.create_connection(("127.0.0.1", PORT)).close()
+            print("listens", [name for name in HEAVY if name in sys.modules], flush=True)
+            os._exit(0)
+
+sys.meta_path.insert(0, Probe())
+sys.argv = ["doorstep", "serve", "--port", "PORT"]
+run()
+"""
+
+
+def test_the_server_listens_before_it_loads_what_it_needs_to_answer(tmp_path: Path) -> None:
+    """So the clients of a server that was killed and restarted wait, instead of being refused."""
+    program = LISTENS_FIRST.replace("PORT", str(free_port())).replace("HEAVY", repr(HEAVY))
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["listens []"], done.stderr

@@ -13,11 +13,10 @@ from itertools import islice, takewhile
 from time import monotonic
 from typing import NamedTuple, Protocol
 
+from doorstep.cli.listening import BACKLOG
 from doorstep.config import Settings
 from doorstep.telemetry.timings import Closing, ConnectionCounts
 
-_BACKLOG = 2_048
-"""The longest queue of connections that wait to be accepted."""
 _OWN_DESCRIPTORS = 128
 """For the database, the log, handlers in processes of their own, and health checks."""
 _LOGGED_EVERY_SECONDS = 10.0
@@ -34,7 +33,7 @@ class ConnectionLimits(NamedTuple):
     header_seconds: float = 20.0
     body_seconds: float = 30.0
     idle_seconds: float = 60.0
-    backlog: int = _BACKLOG
+    backlog: int = BACKLOG
     """How many connections the system accepts before this process does. All of them may arrive at once, before any
     other is closed, so they must fit into the reserve twice."""
 
@@ -44,14 +43,14 @@ class ConnectionLimits(NamedTuple):
         reserved."""
         if descriptors is None:
             descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        reserve = min(_OWN_DESCRIPTORS + settings.concurrency + 2 * _BACKLOG, descriptors // 2)
+        reserve = min(_OWN_DESCRIPTORS + settings.concurrency + 2 * BACKLOG, descriptors // 2)
         return cls(
             settings.connections_max or descriptors - reserve,
             settings.keyless_connections_max,
             settings.header_timeout_seconds,
             settings.body_timeout_seconds,
             settings.idle_timeout_seconds,
-            max(1, min(_BACKLOG, reserve // 4)),
+            max(1, min(BACKLOG, reserve // 4)),
         )
 
 

@@ -17,10 +17,10 @@ from rich.text import Text
 
 from doorstep.bootstrap import check_key, data_path, key_path, pinned, sealer_for
 from doorstep.cli.commands import ExitCode
+from doorstep.cli.listening import listener
 from doorstep.cli.options import settings_from
 from doorstep.cli.output import Output, visible
 from doorstep.cli.run import naming_database
-from doorstep.cli.serve import listener
 from doorstep.clock import SECOND
 from doorstep.config import TOML_FILE, Settings, setting_rows
 from doorstep.errors import ConfigError, DoorstepError

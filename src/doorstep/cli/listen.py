@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from doorstep.cli.listening import address, listener
 from doorstep.cli.output import Output, say, visible
-from doorstep.cli.serve import WebServer, address, listener
+from doorstep.cli.serve import WebServer
 from doorstep.clock import SECOND, AnchoredClock, Clock, Instant, to_iso
 from doorstep.errors import ConfigError, InvalidInput
 from doorstep.loop_binding import run_until_stopped

@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 
 from doorstep import __version__
 from doorstep.cli.commands import end, local
+from doorstep.cli.listening import listener
 from doorstep.cli.options import (
     Database,
     DurationSeconds,
@@ -33,6 +34,7 @@ from doorstep.cli.options import (
     settings_from,
 )
 from doorstep.cli.output import Output, columns
+from doorstep.cli.service_manager import passed_socket
 from doorstep.clock import AnchoredClock, from_datetime, to_iso
 from doorstep.config import Settings, setting_rows
 from doorstep.errors import ConfigError, NotFound
@@ -83,9 +85,12 @@ def serve(
     given = {"host": host, "port": port, "database_url": database, "workers": workers}
 
     def run() -> int:
-        from doorstep.cli import serve as program  # may need an extra that is not installed, which `end` reports
+        settings = settings_from(**given)
+        # The imports and the start take most of a second. Clients wait that long, instead of being refused.
+        with passed_socket() or listener(settings.host, settings.port) as listening:
+            from doorstep.cli import serve as program  # may need an extra that is not installed, which `end` reports
 
-        return program.serve(given, app, isolate=isolate)
+            return program.serve(settings, listening, given, app, isolate=isolate)
 
     end(run)
 

@@ -20,8 +20,8 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.cli.connection_limits import ConnectionLimits, Connections
 from doorstep.cli.connections import Connection
+from doorstep.cli.listening import address
 from doorstep.cli.load_shedding import LoadShedder
-from doorstep.cli.options import settings_from
 from doorstep.cli.output import say
 from doorstep.cli.run import (
     admin_key_line,
@@ -31,11 +31,10 @@ from doorstep.cli.run import (
     naming_database,
     run_command,
 )
-from doorstep.cli.service_manager import notify, passed_socket
+from doorstep.cli.service_manager import notify
 from doorstep.clock import SECOND
 from doorstep.config import Settings
 from doorstep.console.sessions import LASTS, SignInLinks
-from doorstep.errors import DoorstepError
 from doorstep.model.org import Role
 from doorstep.services.supervisor import Supervisor, spawn
 from doorstep.services.worker import keep_running
@@ -43,28 +42,27 @@ from doorstep.telemetry.facts import Telemetry
 
 _LAST_WRITES_SECONDS = 10
 """How long after its grace period a worker may keep running to write its last results. Then it is killed."""
-_BACKLOG = 2_048
 
 Ready = Callable[[str | None], None]
 """Called when the server is ready, with the path of a sign-in link to the console, if there is one."""
 
 
-def serve(given: Mapping[str, object], app: str | None, *, isolate: bool) -> int:
-    """Serve until a signal arrives. `given` holds the settings from the command line."""
-    settings = settings_from(**given)
+def serve(
+    settings: Settings, listening: socket.socket, given: Mapping[str, object], app: str | None, *, isolate: bool
+) -> int:
+    """Serve on this socket until a signal arrives. `given` holds the settings from the command line."""
     doorstep = doorstep_for(settings, app, given, isolate=isolate)
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
         doorstep.telemetry.failures = None  # the log of this command has them
-        with passed_socket() or listener(settings.host, settings.port) as listening:
-            url = address(listening)
+        url = address(listening)
 
-            def ready(link: str | None) -> None:
-                notify("READY=1")
-                say(*banner(doorstep, url, link))
+        def ready(link: str | None) -> None:
+            notify("READY=1")
+            say(*banner(doorstep, url, link))
 
-            await serve_until(doorstep, listening, stop, ready)
+        await serve_until(doorstep, listening, stop, ready)
 
     return run_command(doorstep.settings, command, log_lines=doorstep.server.log_lines)
 
@@ -229,23 +227,3 @@ class WebServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
-
-
-def listener(host: str, port: int) -> socket.socket:
-    """A listening socket. It is opened first, so that an accidental second start fails before it touches any data."""
-    try:
-        family, *_, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(found[:2], family=family, backlog=_BACKLOG)
-    except OSError as error:
-        # Python's own message repeats the address.
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-        raise DoorstepError(
-            f"cannot listen at {host} port {port}: {reason}; "
-            "stop the program that uses it, or choose another with --host and --port"
-        ) from None
-
-
-def address(listening: socket.socket) -> str:
-    """The URL of a listening socket."""
-    host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

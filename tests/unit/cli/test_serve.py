@@ -8,6 +8,7 @@ import pytest
 
 from doorstep.app import Doorstep
 from doorstep.cli import serve
+from doorstep.cli.listening import listener
 from doorstep.config import Settings
 
 
@@ -30,6 +31,6 @@ async def test_a_server_that_breaks_leaves_nothing_running_behind(monkeypatch: p
     monkeypatch.setattr(serve.WebServer, "serve", broken)
     monkeypatch.setattr(serve, "spawn", lambda *_: Workers())
     doorstep = Doorstep(Settings(database_url="memory://", workers=1, grace_seconds=0))
-    with serve.listener("127.0.0.1", 0) as listening, pytest.raises(RuntimeError, match="the server broke"):
+    with listener("127.0.0.1", 0) as listening, pytest.raises(RuntimeError, match="the server broke"):
         await serve.serve_until(doorstep, listening, asyncio.Event(), lambda _: None)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -27,9 +27,10 @@ from doorstep.cli.demo.shop import (
     submit_batches,
 )
 from doorstep.cli.listen import Receiver
+from doorstep.cli.listening import address, listener
 from doorstep.cli.output import Output, say
 from doorstep.cli.run import run_command
-from doorstep.cli.serve import Ready, WebServer, address, console_line, listener, serve_until
+from doorstep.cli.serve import Ready, WebServer, console_line, serve_until
 from doorstep.config import Settings
 from doorstep.errors import DoorstepError
 from doorstep.operations import keys
