@@ -93,9 +93,9 @@ demo: install
 
 lock:
 	uv pip compile pyproject.toml --extra server --extra postgres $(LOCK_OPTIONS) -o requirements/run.lock
-	uv pip compile pyproject.toml --extra server --extra postgres --group dev -c requirements/run.lock $(LOCK_OPTIONS) -o requirements/dev.lock
+	uv pip compile pyproject.toml --extra server --extra postgres --extra aws --group dev -c requirements/run.lock $(LOCK_OPTIONS) -o requirements/dev.lock
 	uv pip compile --group release -c requirements/dev.lock $(LOCK_OPTIONS) -o requirements/release.lock
-	for extra in otel apprise; do uv pip compile pyproject.toml --extra server --extra postgres --extra $$extra \
+	for extra in otel apprise aws; do uv pip compile pyproject.toml --extra server --extra postgres --extra $$extra \
 		-c requirements/dev.lock $(LOCK_OPTIONS) -o requirements/$$extra.lock || exit 1; done
 
 LOCK_OPTIONS := --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --quiet

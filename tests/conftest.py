@@ -8,7 +8,7 @@ import hypothesis
 hypothesis.settings.register_profile("any machine", deadline=None)  # an example may have to wait for CPU time
 hypothesis.settings.load_profile("any machine")
 
-pytest_plugins = ["tests.support.fixtures_postgres"]
+pytest_plugins = ["tests.support.fixtures_postgres", "tests.support.fixtures_dynamodb"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs with Ctrl-C ignored. Programs that the tests start and stop with it would inherit

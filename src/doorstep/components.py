@@ -47,7 +47,7 @@ from doorstep.services.forwarder import Forwarder
 from doorstep.services.maintenance import EntityCleaner, MessageCleaner
 from doorstep.services.pipeline_reconciler import PipelineReconciler
 from doorstep.services.worker import Service, Worker, worker_name
-from doorstep.stores.store import Store, Topic
+from doorstep.stores.store import Part, Store, Topic
 from doorstep.telemetry.facts import Level, Telemetry
 from doorstep.telemetry.metrics import Load
 from doorstep.transports.address_guard import AddressGuard
@@ -195,12 +195,15 @@ class Components:
             registry.dead_letter_callbacks, store, directory, clock, telemetry
         )
         self.pipeline_reconciler = PipelineReconciler(pipelines, store, clock, telemetry)
+        of_parts: dict[Part, Service] = {
+            Part.BULK: self.bulk_runner,
+            Part.ALERTS: self.alerter,
+            Part.OUTBOX: self.forwarder,
+            Part.PIPELINES: EntityCleaner(pipelines, store, clock, tuning, telemetry),
+        }
         self.services: list[Service] = [
             self.dead_letter_notifier,
-            self.bulk_runner,
-            self.alerter,
-            self.forwarder,
-            EntityCleaner(pipelines, store, clock, tuning, telemetry),
+            *(service for part, service in of_parts.items() if part not in store.features.lacks),
             MessageCleaner(store, self.deliveries, clock, tuning),
         ]
         """Services that run in addition to a worker's own."""

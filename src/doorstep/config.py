@@ -75,9 +75,10 @@ class Settings(BaseSettings):
 
     database_url: str = _setting(
         "sqlite:///data/doorstep.db",
-        "a URL that begins with sqlite:///, postgresql:// or memory://",
-        "The database. `sqlite:///relative.db`, `sqlite:////absolute.db`, or `postgresql://user@host/name`.",
-        pattern=r"^(sqlite:///.+|postgres(ql)?://.+|memory://)$",
+        "a URL that begins with sqlite:///, postgresql://, dynamodb:// or memory://",
+        "The database. `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user@host/name`, or "
+        "`dynamodb://TABLE?region=eu-central-1&queue=NAME`.",
+        pattern=r"^(sqlite:///.+|postgres(ql)?://.+|dynamodb://.+|memory://)$",
     )
     host: str = _setting("127.0.0.1", "a host name or an address", "The address to listen on.", min_length=1)
     port: int = _number(8080, (0, 65535), "The port to listen on; 0 picks a free one.")
@@ -353,7 +354,7 @@ class Settings(BaseSettings):
     def embedded(self) -> bool:
         """Whether the store is a file or in memory on this machine, which means that its secret key can be stored
         beside it."""
-        return not self.database_url.startswith("postgres")
+        return not self.database_url.startswith(("postgres", "dynamodb"))
 
     @property
     def timeout_seconds_max(self) -> float:

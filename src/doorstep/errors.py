@@ -8,6 +8,7 @@
     ├── Conflict               the object's state does not allow this
     │   └── NotRetryable       a pipeline entity that did not fail
     ├── Overloaded             too much work is queued; try again later
+    ├── NotOffered             the database in use does not have this feature
     ├── StoreError
     │   ├── StoreUnavailable   the store cannot be reached or cannot write now; try again later
     │   └── StaleRouting       endpoints changed since the fan-out was computed; compute it again
@@ -71,6 +72,10 @@ class Overloaded(DoorstepError):
     def __init__(self, message: str, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class NotOffered(DoorstepError):
+    """The database in use does not have this feature. The message says so and names the alternative."""
 
 
 class StoreError(DoorstepError):

@@ -5,18 +5,47 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
 import pytest
 
+from doorstep.errors import InvalidInput, NotOffered
 from doorstep.stores.store import Store
 from tests.contract.desk import Desk
-from tests.contract.places import MemoryPlace, Place, PostgresPlace, ReferencePlace, SqlitePlace, SqlPlace
+from tests.contract.places import DynamoPlace, MemoryPlace, Place, PostgresPlace, ReferencePlace, SqlitePlace, SqlPlace
 from tests.contract.scene import Scene
 
 SQL_KINDS = ("sqlite", "postgres")
-KINDS = ("reference", pytest.param("memory", marks=pytest.mark.full), *SQL_KINDS)
+KINDS = (
+    "reference",
+    pytest.param("memory", marks=pytest.mark.full),
+    *SQL_KINDS,
+    pytest.param("dynamodb", marks=pytest.mark.full),
+)
+
+
+_NOT_ON_DYNAMODB = {
+    "test_big_batches.py": "thousands of deliveries at once take an emulator minutes",
+    "test_concurrency.py": "its cases on DynamoDB are in tests/integration/stores/test_dynamodb.py",
+    "test_listing_bounds.py": "its cases count the index entries of SQL databases",
+    "test_listing_filters.py": "hundreds of filters take an emulator minutes; pages are tested in test_listing_pages.py",
+}
+"""Files whose cases do not run on DynamoDB, with the reason."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """A case about a part that a store declares to lack, or beyond a limit of its database, is skipped, with the sentence
+    that users get."""
+    try:
+        return (yield)
+    except NotOffered as error:
+        pytest.skip(str(error))
+    except InvalidInput as error:
+        if "on DynamoDB" not in str(error):
+            raise
+        pytest.skip(str(error))
 
 
 @pytest.fixture(params=KINDS)
@@ -69,4 +98,10 @@ def _place(request: pytest.FixtureRequest, folder: Path) -> Place:
         return MemoryPlace()
     if request.param == "sqlite":
         return SqlitePlace(folder)
+    if request.param == "dynamodb":
+        if (reason := _NOT_ON_DYNAMODB.get(request.node.path.name)) is not None:
+            pytest.skip(f"NOT TESTED ON DYNAMODB: {reason}")
+        # Only the queue wakes other processes. Elsewhere it would only cost time.
+        wakes = request.node.path.name == "test_life.py"
+        return DynamoPlace(request.getfixturevalue("dynamodb_queue_url" if wakes else "dynamodb_url"))
     return PostgresPlace(request.getfixturevalue("emptied_postgres_url"))

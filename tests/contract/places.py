@@ -129,5 +129,23 @@ class PostgresPlace:
         return f"'{uid}'"
 
 
+class DynamoPlace:
+    """A table of its own in an emulator of AWS."""
+
+    name = "dynamodb"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._exists = False
+
+    async def open(self) -> Store:
+        store = store_from_url(self._url)
+        if not self._exists:
+            await store.migrate()
+            self._exists = True
+        await store.open()
+        return store
+
+
 def _from_file(path: Path) -> Store:
     return store_from_url(f"sqlite:///{path}")

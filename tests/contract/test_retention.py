@@ -12,6 +12,7 @@ from doorstep.model.endpoint import Circuit, CircuitState
 from doorstep.model.event import EventStatus, EventView, Verdict
 from doorstep.model.listing import AuditFilter, CircuitHistory, DeliveryAttempts, DeliveryHistory, EventDeliveries
 from doorstep.stores.store import Cleaned, Retention
+from tests.contract.places import Place
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import a_submission
 from tests.support.shortcuts import acknowledge
@@ -214,7 +215,9 @@ async def test_the_history_of_circuits_is_removed_but_for_the_newest_change_of_e
         assert (await scene.store.get(Circuit, None, endpoint.endpoint_id)).version == 3
 
 
-async def test_idempotency_keys_are_removed_when_they_no_longer_count(scene: Scene) -> None:
+async def test_idempotency_keys_are_removed_when_they_no_longer_count(scene: Scene, place: Place) -> None:
+    if place.name == "dynamodb":
+        pytest.skip("DynamoDB removes expired keys itself, some time later, without telling how many")
     await scene.submit(a_submission(scene.org_id, key="k"))
     assert (await scene.store.clean(Retention(), scene.now + DAY - 1, 100)).idempotency_keys == 0
     assert (await scene.store.clean(Retention(), scene.now + DAY, 100)).idempotency_keys == 1

@@ -14,7 +14,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.errors import Conflict, InvalidInput, NotFound, NotRetryable, Overloaded, StoreUnavailable
+from doorstep.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    NotOffered,
+    NotRetryable,
+    Overloaded,
+    StoreUnavailable,
+)
 from doorstep.schemas.shape import FieldProblem
 
 MEDIA_TYPE = "application/problem+json"
@@ -43,6 +51,7 @@ class Problem(_Row, Enum):
     OVERLOADED = _Row(429, "Too many requests", "nothing was stored; send it again later")
     HEADERS_TOO_LARGE = _Row(431, "The headers are too large", "send fewer and shorter headers")
     INTERNAL = _Row(500, "Internal error", "look for the correlation id in the log")
+    NOT_OFFERED = _Row(501, "Not offered with this database", "use another kind of database")
     STORE_UNAVAILABLE = _Row(
         503, "The store is unavailable or cannot write now", "try again later, with the same idempotency key"
     )
@@ -88,6 +97,8 @@ def refusal_for(error: Exception) -> Refusal:
             return Refusal(Problem.CONFLICT, str(error))
         case Overloaded():
             return Refusal(Problem.OVERLOADED, str(error), headers={"Retry-After": str(error.retry_after_seconds)})
+        case NotOffered():
+            return Refusal(Problem.NOT_OFFERED, str(error))
         case StoreUnavailable():
             return Refusal(Problem.STORE_UNAVAILABLE, headers={"Retry-After": "1"})
         case RequestValidationError():

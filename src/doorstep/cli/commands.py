@@ -26,7 +26,16 @@ from doorstep.cli.extras import extra_of
 from doorstep.cli.options import Cursor, Json, Key, Limit, Url, collect, expand, settings_from
 from doorstep.cli.output import Column, Output, say, visible
 from doorstep.config import Settings, origin
-from doorstep.errors import ConfigError, Conflict, DoorstepError, InvalidInput, MissingExtra, NotFound, StoreUnavailable
+from doorstep.errors import (
+    ConfigError,
+    Conflict,
+    DoorstepError,
+    InvalidInput,
+    MissingExtra,
+    NotFound,
+    NotOffered,
+    StoreUnavailable,
+)
 from doorstep.telemetry.redaction import safe_message, traceback_of
 
 if TYPE_CHECKING:
@@ -55,7 +64,8 @@ MEANINGS = {
     ExitCode.FAILED: "The command ran but did not succeed: a delivery failed, a wait timed out, or a check found a problem.",
     ExitCode.USAGE: "An option, a setting or the input is invalid; the message names it.",
     ExitCode.NOT_FOUND: "The object does not exist, or belongs to another organization.",
-    ExitCode.REFUSED: "The key is unknown, its role does not allow the action, or the object's state does not.",
+    ExitCode.REFUSED: "The key is unknown, its role does not allow the action, the object's state does not, or the "
+    "database in use does not offer it.",
     ExitCode.UNREACHABLE: "The server cannot be reached or cannot answer now; the same command may work later.",
 }
 
@@ -96,7 +106,14 @@ def _code_of(error: DoorstepError) -> ExitCode:
     kinds: dict[ExitCode, tuple[type[DoorstepError], ...]] = {
         ExitCode.USAGE: (ConfigError, InvalidInput, remote.Invalid),
         ExitCode.NOT_FOUND: (NotFound, remote.NotFound),
-        ExitCode.REFUSED: (Conflict, remote.Conflict, remote.Forbidden, remote.Unauthenticated),
+        ExitCode.REFUSED: (
+            Conflict,
+            NotOffered,
+            remote.Conflict,
+            remote.NotOffered,
+            remote.Forbidden,
+            remote.Unauthenticated,
+        ),
         ExitCode.UNREACHABLE: (StoreUnavailable, remote.Unreachable, remote.Unavailable, remote.Overloaded),
     }
     return next((code for code, types in kinds.items() if isinstance(error, types)), ExitCode.FAILED)

@@ -120,6 +120,10 @@ class ServerFault(ApiError):
     """Doorstep, or a proxy in front of it, failed."""
 
 
+class NotOffered(ApiError):
+    """The database that Doorstep uses does not have this feature. The message says so."""
+
+
 class Unavailable(ServerFault):
     """Doorstep cannot process the request now; try again later."""
 
@@ -130,6 +134,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     404: NotFound,
     409: Conflict,
     429: Overloaded,
+    501: NotOffered,
     502: Unavailable,
     503: Unavailable,
     504: Unavailable,

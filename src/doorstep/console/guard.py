@@ -20,7 +20,7 @@ from doorstep.console.outcomes import current_flash
 from doorstep.console.rendering import rendered
 from doorstep.console.request import HOME, SESSION_COOKIE, Page, PageRequest, html, inside, is_secure, path_and_query
 from doorstep.console.sessions import Session, Sessions, SignInLinks
-from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, Overloaded, StoreUnavailable
+from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, NotOffered, Overloaded, StoreUnavailable
 from doorstep.model.org import NOT_FOR_USERS, ONLY_DEFAULT_ORG, ApiKey, Permission, permission_error
 
 if TYPE_CHECKING:
@@ -236,6 +236,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(422, "Invalid input", str(error))
         case Overloaded():
             return Problem(429, "Too many requests", str(error), transient=True)
+        case NotOffered():
+            return Problem(501, "Not offered with this database", f"{str(error)[:1].upper()}{str(error)[1:]}.")
         case StoreUnavailable():
             detail = "no accepted event is lost; deliveries continue when the store is back"
             return Problem(503, "The store cannot be reached", detail, transient=True)
@@ -247,7 +249,7 @@ def problem_of(error: Exception) -> Problem:
 def answer_error(request: PageRequest, error: Exception) -> Response:
     """The response to an error. After a rejected action, it redirects to the page that the action came from, which
     shows the reason. Other errors get their own page."""
-    if request.is_post and isinstance(error, Conflict | InvalidInput | Overloaded):
+    if request.is_post and isinstance(error, Conflict | InvalidInput | NotOffered | Overloaded):
         return request.refused(str(error))
     _log_bug(request.http, error)
     if isinstance(error, InvalidInput):

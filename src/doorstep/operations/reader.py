@@ -48,7 +48,7 @@ from doorstep.model.rollup import HOUR
 from doorstep.operations.pages import at_least_shown, full_page
 from doorstep.policy.circuit import hold_of
 from doorstep.stores.limits import ID_MAX, KEY_MAX, read_cursor, write_cursor
-from doorstep.stores.store import Store
+from doorstep.stores.store import Part, Store
 
 T = TypeVar("T")
 
@@ -259,7 +259,10 @@ class Reader:
         )
 
     async def dead_now(self, org_id: UUID) -> int:
-        """The number of dead letters that the cleaner has not archived, from the roll-ups."""
+        """The number of dead letters that the cleaner has not archived: from the roll-ups, or counted up to the limit of
+        a count if the store has no statistics."""
+        if Part.STATISTICS in self._store.features.lacks:
+            return (await self._store.count(org_id, DeadLetterFilter())).value
         return (await self._store.figures(org_id, [None], names=("now_dead",)))[None].now_dead
 
     async def is_healthy(self, org_id: UUID) -> bool:

@@ -18,8 +18,8 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 def store_from_url(url: str) -> Store:
-    """The store for a URL, not yet opened: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…` or
-    `memory://`. A `memory://` store loses its data when it is closed.
+    """The store for a URL, not yet opened: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…`,
+    `dynamodb://TABLE?region=…&queue=…` or `memory://`. A `memory://` store loses its data when it is closed.
 
     `postgresql://…?schema=name` keeps the tables in that schema of the database. Migrating creates the schema if it
     does not exist.
@@ -36,8 +36,11 @@ def store_from_url(url: str) -> Store:
             from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 
             return MemoryStore()
+        case "dynamodb":
+            return _dynamodb(url)
     raise ConfigError(
-        f"the database URL must begin with sqlite:///, postgresql:// or memory://, got {scheme or url!r}; change it"
+        "the database URL must begin with sqlite:///, postgresql://, dynamodb:// or memory://, got"
+        f" {scheme or url!r}; change it"
     )
 
 
@@ -70,6 +73,14 @@ def _postgres(url: str) -> PostgresStore:
 
     plain, schema = _split_schema(url)
     return PostgresStore(plain, schema=schema, connections_ready=CONNECTIONS_READY)
+
+
+def _dynamodb(url: str) -> Store:
+    if find_spec("botocore") is None:
+        raise ConfigError("DynamoDB needs an extra package; install it with pip install 'doorstep[aws]'")
+    from doorstep.stores.dynamodb.store import DynamoStore
+
+    return DynamoStore(url)
 
 
 def _split_schema(url: str) -> tuple[str, str | None]:

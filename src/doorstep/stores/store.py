@@ -6,7 +6,8 @@ and figures. (The tests and sql/verbs.py call all of these methods "verbs".) The
 - Each call is one transaction: it stores everything or nothing.
 - Time is an argument. A store never reads a clock and makes no decisions. It writes its caller's decisions if the
   current state allows them.
-- Every store implements every method. Stores differ only in their declared `Features`.
+- Every store implements every method. Stores differ only in their declared `Features`. A method that belongs to a part
+  that a store lacks raises NotOffered.
 - A store that cannot write or cannot be reached raises StoreUnavailable, and recovers without being reopened.
 - An id that does not exist and an id that belongs to another organization raise the same NotFound. For an unknown
   organization, every method that writes raises NotFound, and every list is empty.
@@ -56,6 +57,19 @@ T = TypeVar("T")
 EndpointKey = TypeVar("EndpointKey", bound=UUID | None)
 
 
+class Part(StrEnum):
+    """A part of Doorstep that a store may lack. The values are plural nouns, as people see them."""
+
+    STATISTICS = "statistics"
+    ALERTS = "alerts"
+    OUTBOX = "outbox messages"
+    PIPELINES = "pipelines"
+    BULK = "bulk operations"
+    BATCHES = "batches"
+    ATTEMPTS = "lists of all attempts"
+    SEARCH = "searchable fields"
+
+
 class Features(Record, frozen=True):
     """The differences between stores."""
 
@@ -68,6 +82,8 @@ class Features(Record, frozen=True):
     announces_work: bool = False
     """The store calls the wake-ups of a topic when another process has added work to it. So an idle process polls only
     as a precaution: a process may die between its write and its wake-up."""
+    lacks: frozenset[Part] = frozenset()
+    """The parts that the store does not offer. Methods that belong to such a part raise NotOffered."""
 
 
 class Topic(StrEnum):
