@@ -3301,7 +3301,7 @@ export interface components {
             status: number;
             title: string;
             /** @enum {string} */
-            type: "urn:doorstep:problem:bad_request" | "urn:doorstep:problem:not_retryable" | "urn:doorstep:problem:invalid_json" | "urn:doorstep:problem:unauthenticated" | "urn:doorstep:problem:forbidden" | "urn:doorstep:problem:not_found" | "urn:doorstep:problem:method_not_allowed" | "urn:doorstep:problem:timeout" | "urn:doorstep:problem:conflict" | "urn:doorstep:problem:too_large" | "urn:doorstep:problem:invalid_input" | "urn:doorstep:problem:overloaded" | "urn:doorstep:problem:headers_too_large" | "urn:doorstep:problem:internal" | "urn:doorstep:problem:store_unavailable";
+            type: "urn:doorstep:problem:bad_request" | "urn:doorstep:problem:not_retryable" | "urn:doorstep:problem:invalid_json" | "urn:doorstep:problem:unauthenticated" | "urn:doorstep:problem:forbidden" | "urn:doorstep:problem:not_found" | "urn:doorstep:problem:method_not_allowed" | "urn:doorstep:problem:timeout" | "urn:doorstep:problem:conflict" | "urn:doorstep:problem:too_large" | "urn:doorstep:problem:invalid_input" | "urn:doorstep:problem:overloaded" | "urn:doorstep:problem:headers_too_large" | "urn:doorstep:problem:internal" | "urn:doorstep:problem:not_offered" | "urn:doorstep:problem:store_unavailable";
         };
         /**
          * QueueFilter
