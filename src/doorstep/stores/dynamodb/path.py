@@ -70,7 +70,19 @@ class PathVerbs(AcceptVerbs):
         circuits = await read_circuits(self._aws, first) if first else {}
         await self._learn_owners(first)
         ordered = sorted(first.items(), key=lambda one: one[1])
-        return await gather([self._lane(one, due_at, circuits.get(one)) for one, due_at in ordered])
+        lanes = await gather([self._lane(one, due_at, circuits.get(one)) for one, due_at in ordered])
+        return lanes if later_max is None else await self._near(lanes, now, later_max)
+
+    async def _near(self, lanes: Sequence[Lane], now: Instant, later_max: int) -> list[Lane]:
+        """Leave out what a worker cannot attempt yet."""
+        due = [lane for lane in lanes if lane.due_at <= now]
+        later = [lane for lane in lanes if lane.due_at > now]
+        recoverable = [lane for lane in later[later_max:] if lane.recoverable_at is not None]
+        items = await self._aws.get_many([endpoint_key(lane.endpoint_id) for lane in due]) if due else {}
+        states = {one.endpoint_id: one.state for one in map(endpoint_from, items.values())}
+        held = (EndpointState.PAUSED, EndpointState.DISABLED)
+        attemptable = [lane for lane in due if states.get(lane.endpoint_id) not in held]
+        return [*attemptable, *later[:later_max], *recoverable]
 
     async def _lanes_in(self, shard: str) -> list[tuple[UUID, Instant]]:
         """Each endpoint with waiting deliveries in this shard and its first due time, with one seek per endpoint."""
