@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -11,9 +9,7 @@ import pytest
 
 from deploy.aws.measure import measured
 from deploy.aws.package import LIBRARIES, archive_of
-
-ROOT = Path(__file__).parents[2]
-PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+from tests.aws.packages import ROOT, build
 
 
 def test_an_archive_depends_on_nothing_but_the_names_and_contents_of_its_files() -> None:
@@ -47,21 +43,3 @@ def test_a_package_with_a_program_contains_it_and_what_programs_may_import(tmp_p
     with zipfile.ZipFile(tmp_path / "out" / "delivery.zip") as packed:
         names = set(packed.namelist())
     assert {"examples/triggers/program.py", "fastapi/__init__.py", "doorstep/web.py"} <= names
-
-
-def build(out: Path, wheels: Path, *more: str) -> bool:
-    command = [
-        sys.executable,
-        "-m",
-        "deploy.aws.package",
-        "--python",
-        PYTHON,
-        "--out",
-        str(out),
-        "--wheels",
-        str(wheels),
-    ]
-    done = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, check=False)
-    unreachable = "Could not find a version" in done.stderr or "No matching distribution" in done.stderr
-    assert done.returncode == 0 or unreachable, done.stderr
-    return done.returncode == 0
