@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,8 +20,10 @@ from doorstep.encryption import new_secret_key
 from doorstep.stores.dynamodb.tables import INDEXES, PARTITION_KEY, SORT_KEY, TTL_ATTRIBUTE, key_schema
 from doorstep.telemetry.embedded_metrics import METRICS
 from tests.aws.packages import built
+from tests.aws.stack import until
 from tests.aws.terraform import MODULE, Terraform, client
 from tests.support import ministack
+from tests.support.receiver import receiving
 
 ADMIN_KEY = "an-admin-key-for-tests"
 
@@ -31,6 +35,14 @@ class Applied(NamedTuple):
 
     def client(self, service: str) -> Any:
         return client(service, self.endpoint)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """A request to the HTTP API, whose name leads to the emulator."""
+        headers = {"Host": urlsplit(self.outputs["api_url"]).netloc, "X-API-Key": ADMIN_KEY}
+        data = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(f"{self.endpoint}{path}", data, headers, method=method)
+        with urllib.request.urlopen(asked) as answered:
+            return json.load(answered)
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +183,45 @@ def test_a_second_plan_changes_nothing_but_what_the_emulator_does_not_report(app
         "dead_letter_queue", "failed", "message_age", "status_latency",
     )]  # fmt: skip
     assert applied.terraform.changes() == {alarm: ["update"] for alarm in alarms}
+
+
+@pytest.mark.full
+def test_an_event_that_is_sent_to_the_http_api_is_delivered(applied: Applied) -> None:
+    with receiving() as receiver:
+        applied.ask("POST", "/v1/endpoints", {"name": "crm", "url": receiver.url, "event_types": ["lead.*"]})
+        event_id = applied.ask("POST", "/v1/events", {"event_type": "lead.created", "payload": {"n": 1}})["event_id"]
+        status = f"/v1/events/{event_id}/status"
+        until(lambda: applied.ask("GET", status)["status"] == "delivered", "the event is delivered")
+        assert len(receiver.received) == 1
+
+
+@pytest.mark.full
+def test_an_alarm_notifies_the_topic_above_its_threshold_and_not_at_it(applied: Applied) -> None:
+    """The test publishes the metrics: the emulator reads none from logs and has none of queues."""
+    cloudwatch, sqs, sns = applied.client("cloudwatch"), applied.client("sqs"), applied.client("sns")
+    queue = sqs.create_queue(QueueName="heard")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sns.subscribe(TopicArn=applied.outputs["alarm_topic_arn"], Protocol="sqs", Endpoint=arn)
+
+    def publish(above: float) -> None:
+        for namespace, metric, _, threshold, _ in ALARMS.values():
+            values = [{"MetricName": metric, "Value": threshold + above}]
+            cloudwatch.put_metric_data(Namespace=namespace, MetricData=values)
+
+    def states() -> dict[str, str]:
+        return {one["AlarmName"]: one["StateValue"] for one in cloudwatch.describe_alarms()["MetricAlarms"]}
+
+    publish(above=0)
+    until(lambda: set(states().values()) == {"OK"}, "no alarm is raised at its threshold")
+    publish(above=1)
+    until(lambda: set(states().values()) == {"ALARM"}, "every alarm is raised above its threshold")
+    heard: set[tuple[str, str]] = set()
+    wanted = {(name, "ALARM") for name in ALARMS}
+    until(lambda: heard.update(notifications(sqs, queue)) or wanted <= heard, "the topic is notified of each")
+
+
+def notifications(sqs: Any, queue: str) -> Iterator[tuple[str, str]]:
+    """The alarms and their states in the messages of a queue that subscribes to the topic."""
+    for message in sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", []):
+        alarm = json.loads(json.loads(message["Body"])["Message"])
+        yield alarm["AlarmName"], alarm["NewStateValue"]

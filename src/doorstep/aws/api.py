@@ -29,7 +29,7 @@ class ApiFunction:
         try:
             return self._adapter(event, context)  # it runs the event loop of the function
         finally:
-            self._function.write_metrics()
+            self._function.finish()
 
 
 class StatusQueries:

@@ -14,7 +14,7 @@ from typing import Any
 from doorstep.aws.function import Function
 from doorstep.aws.steps import Steps
 from doorstep.errors import InvalidInput
-from doorstep.stores.dynamodb.messages import decode
+from doorstep.stores.dynamodb.messages import DueMessage, decode
 
 Record = dict[str, Any]
 """A message as Lambda passes it on."""
@@ -36,22 +36,27 @@ class DeliveryFunction:
         return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in kept]}
 
     async def _deliver(self, records: Sequence[Record]) -> list[Record]:
-        kept = [record for record in records if not self._is_readable(record)]
-        if len(kept) < len(records):
-            await self._steps.directory.refresh()
-            async with self._steps.writing():
-                await self._steps.deliverer.round()
-        return kept
+        messages = [self._message(record) for record in records]
+        if readable := [message for message in messages if message is not None]:
+            await self._attempt(readable)
+        return [record for record, message in zip(records, messages, strict=True) if message is None]
 
-    def _is_readable(self, record: Record) -> bool:
+    def _message(self, record: Record) -> DueMessage | None:
+        """The message in a record; None if it cannot be read."""
         try:
-            decode(record["body"])
+            return decode(record["body"])
         except InvalidInput as error:
             now, telemetry = self._function.doorstep.clock.now(), self._function.doorstep.telemetry
             count = record["attributes"]["ApproximateReceiveCount"]
             telemetry.note(now, "error", str(error), message_id=record["messageId"], receive_count=int(count))
-            return False
-        return True
+            return None
+
+    async def _attempt(self, messages: Sequence[DueMessage]) -> None:
+        if self._function.table is not None:
+            self._function.table.announced = messages
+        await self._steps.directory.refresh()
+        async with self._steps.writing():
+            await self._steps.deliverer.round()
 
 
 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:  # AWS gives a starting process more processor time than a call

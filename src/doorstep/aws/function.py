@@ -14,11 +14,15 @@ from typing import Any, TypeVar
 
 from doorstep.aws.environment import program
 from doorstep.config import secrets_of
+from doorstep.stores.dynamodb.store import DynamoStore
 from doorstep.telemetry.embedded_metrics import EmbeddedMetrics
 from doorstep.telemetry.facts import RANKS, Fact, json_format, level_of
 from doorstep.telemetry.logs import route_standard_logging, without
 
 T = TypeVar("T")
+
+_BACKGROUND_SECONDS_MAX = 5.0
+"""How long a call waits for what it left to the background. What is lost then is found by the sweeper."""
 
 
 class Function:
@@ -38,15 +42,26 @@ class Function:
         self.doorstep.telemetry.subscribe(self.log)
         self.doorstep.telemetry.subscribe(self.metrics)
         self.loop.run_until_complete(self.doorstep.open(migrate=False))
+        if self.table is not None:
+            self.table.is_called = True
+
+    @property
+    def table(self) -> DynamoStore | None:
+        """The store, if it is a table on AWS."""
+        store = self.doorstep.components.store
+        return store if isinstance(store, DynamoStore) else None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run one call to its end, and write its metrics."""
+        """Run one call to its end."""
         try:
             return self.loop.run_until_complete(work)
         finally:
-            self.write_metrics()
+            self.finish()
 
-    def write_metrics(self) -> None:
+    def finish(self) -> None:
+        """End what the call has left to the background, such as sending messages, and write its metrics."""
+        if tasks := asyncio.all_tasks(self.loop):
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=_BACKGROUND_SECONDS_MAX))
         _write(self.metrics.lines(self.doorstep.clock.now()))
 
     def log(self, facts: Sequence[Fact]) -> None:

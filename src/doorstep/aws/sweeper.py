@@ -29,8 +29,14 @@ class SweeperFunction:
 
     async def _sweep(self, context: Any) -> dict[str, int]:
         await self._steps.directory.refresh()
+        done = {"messages": await self._announce()}
         async with self._steps.writing():
-            return {service.name: await self._run(service, context) for service in self._steps.others}
+            return done | {service.name: await self._run(service, context) for service in self._steps.others}
+
+    async def _announce(self) -> int:
+        """Send the messages that are missing; returns their number."""
+        table = self._function.table
+        return 0 if table is None else await table.sweep(self._function.doorstep.clock.now())
 
     async def _run(self, service: Service, context: Any) -> int:
         """Run one service; returns the number of its rounds. A service that fails does not stop the others: the next
