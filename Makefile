@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install run test test-all programs check format bench bench-rivals bench-against torture examples demo \
-	lock release clean
+	lock release clean aws-package
 
 help:
 	@echo "make install   install Doorstep into $(VENV)"
@@ -27,6 +27,7 @@ help:
 	@echo "make examples  run the examples"
 	@echo "make profile-NAME   start the server of a profile: integrations, protocols, sms, triggers, webhooks"
 	@echo "make demo      start it with something to look at"
+	@echo "make aws-package   build the packages of the functions on AWS (PROGRAM=folder adds your own)"
 	@echo "make lock      pin the newest versions that fit (needs uv)"
 	@echo "make release   build and check the files of a release"
 	@echo "make clean     remove what was built (not your data)"
@@ -90,6 +91,14 @@ profile-%: install
 
 demo: install
 	$(BIN)/doorstep demo
+
+# TARGET_PYTHON and TARGET_ARCHITECTURE: what the functions run on; deploy/aws has the same defaults.
+TARGET_PYTHON ?= 3.13
+TARGET_ARCHITECTURE ?= x86_64
+
+aws-package: $(VENV)/.installed-dev
+	$(BIN)/python -m deploy.aws.package --python $(TARGET_PYTHON) --architecture $(TARGET_ARCHITECTURE) \
+		$(if $(PROGRAM),--add $(PROGRAM))
 
 lock:
 	uv pip compile pyproject.toml --extra server --extra postgres $(LOCK_OPTIONS) -o requirements/run.lock

@@ -254,6 +254,12 @@ class Settings(BaseSettings):
         "The name of this service in the field `service` of log lines.",
         pattern=r"^[A-Za-z0-9_.-]{1,100}$",
     )
+    metrics_namespace: str = _setting(
+        "Doorstep",
+        "1 to 255 letters, digits and the characters _ . / # -",
+        "The CloudWatch namespace of the metrics that functions on AWS write.",
+        pattern=r"^[A-Za-z0-9_./#-]{1,255}$",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "one of debug, info, warning, error", "Log messages below this level are left out."
     )

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from uuid import UUID
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from doorstep.clock import SECOND, Instant, to_iso
 from doorstep.model.attempt import UNSEEN, Reply
@@ -84,7 +84,9 @@ def settled(
             yield _failure(settlement, at)
         if settlement.due_at is not None:
             yield _scheduled(settlement, settlement.due_at, now if stored_at is None else stored_at)
-        yield _transition(claim, at, DeliveryState.IN_PROGRESS, settlement.state)
+        delivered = settlement.state is DeliveryState.DELIVERED
+        seconds = max(0, now - claim.owed_at) / SECOND if delivered else UNSET
+        yield _transition(claim, at, DeliveryState.IN_PROGRESS, settlement.state, seconds)
     errors = {one.claim.event_id: one.outcome.reason for one in settlements if one.state is DeliveryState.DEAD}
     yield from status_changes(result.changes, now, errors)
 
@@ -124,7 +126,13 @@ def status_changes(
         )
 
 
-def _transition(delivery: Claim | Move, at: str, old: DeliveryState, new: DeliveryState) -> Fact:
+def _transition(
+    delivery: Claim | Move,
+    at: str,
+    old: DeliveryState,
+    new: DeliveryState,
+    time_to_delivery_seconds: float | UnsetType = UNSET,
+) -> Fact:
     return DeliveryTransition(
         at=at,
         delivery_id=delivery.delivery_id,
@@ -135,6 +143,7 @@ def _transition(delivery: Claim | Move, at: str, old: DeliveryState, new: Delive
         attempt=delivery.attempt,
         correlation_id=delivery.correlation_id,
         org_id=delivery.org_id,
+        time_to_delivery_seconds=time_to_delivery_seconds,
     )
 
 

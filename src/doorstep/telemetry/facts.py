@@ -67,6 +67,8 @@ class DeliveryTransition(Fact, frozen=True, kw_only=True):
     attempt: int
     correlation_id: str
     org_id: UUID
+    time_to_delivery_seconds: float | UnsetType = UNSET
+    """The time from acceptance, or from a later `deliver_at`, if an attempt delivered it."""
 
 
 class DeliveryFailure(Fact, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.cli.run import load_app
 from doorstep.errors import ConfigError
+from doorstep.loading import load_app
 
 LIKE_DOTENV = """
 import os

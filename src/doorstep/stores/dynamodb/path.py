@@ -60,8 +60,12 @@ _LEASED = [f"leased#{shard}" for shard in range(SHARDS)]
 
 
 class PathVerbs(AcceptVerbs):
+    is_called = False
+    """Whether SQS calls this process with messages, as a function on AWS: it then receives none itself."""
+
     async def due_lanes(self, now: Instant, later_max: int | None = None) -> list[Lane]:
-        if self._queue is not None:  # only a worker that claims calls this, so only workers take messages
+        # Only workers that claim call this, so only they take messages.
+        if self._queue is not None and not self.is_called:
             self._queue.receive(lambda: self._wake(Topic.DELIVERIES))
         found = await gather([self._lanes_in(shard) for shard in (*_WAITING, _FORCED)])
         first: dict[UUID, Instant] = {}
@@ -201,12 +205,19 @@ class PathVerbs(AcceptVerbs):
         )
         items = merge(*found, key=lambda item: item[DUE_INDEX.sort_key]["S"])
         keys = [key_from(item) for item in items][:limit]
-        rows = await self._read_deliveries(keys)
+        return self._in_order(await self._read_deliveries(keys))
+
+    @staticmethod
+    def _in_order(rows: Iterable[DeliveryRow]) -> list[DeliveryRow]:
+        """Those that wait, in the order in which they are due."""
         return sorted((row for row in rows if _is_waiting(row)), key=_due_position)
 
-    async def _due_forced(self, now: Instant, limit: int, unserved: Sequence[UUID]) -> list[DeliveryRow]:
+    async def _forced(self) -> Sequence[DeliveryRow]:
         found = await self._aws.query(_FORCED, index=DUE_INDEX, limit=_WAITING_READ_MAX)
-        rows = await self._read_deliveries([key_from(item) for item in found])
+        return await self._read_deliveries([key_from(item) for item in found])
+
+    async def _due_forced(self, now: Instant, limit: int, unserved: Sequence[UUID]) -> list[DeliveryRow]:
+        rows = await self._forced()
         due = [row for row in rows if _is_waiting(row) and row.delivery.forced and (row.delivery.due_at or 0) <= now]
         endpoints = await self._aws.get_many([endpoint_key(row.delivery.endpoint_id) for row in due]) if due else {}
         active = {

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.errors import ConfigError, StoreUnavailable
+from doorstep.stores.dynamodb.announced import AnnouncedVerbs
 from doorstep.stores.dynamodb.client import Aws, TableInUse, TableMissing
 from doorstep.stores.dynamodb.features import FEATURES, not_offered
 from doorstep.stores.dynamodb.options import options_from
@@ -24,7 +25,7 @@ _READY_TRIES = 120
 _READY_PAUSE_SECONDS = 0.5
 
 
-class DynamoStore(WaitVerbs):
+class DynamoStore(AnnouncedVerbs, WaitVerbs):
     features = FEATURES
     aggregate_max: ClassVar[int] = 100
 

@@ -1,0 +1,1 @@
+"""Tests of the functions on AWS, of their packages and of the Terraform module."""
