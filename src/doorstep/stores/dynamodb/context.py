@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from uuid import UUID
@@ -24,6 +25,8 @@ class Context:
         self._wakes: defaultdict[Topic, list[Callable[[], None]]] = defaultdict(list)
         self._known_orgs: set[UUID] = set()
         """Organizations are never removed."""
+        self._writing = asyncio.Lock()
+        """Writes of documents number the changes of routing, so those of one process take turns instead of racing."""
         self._owners: dict[UUID, UUID] = {}
         """The organizations of endpoints, which never change."""
 

@@ -6,7 +6,9 @@ requires the version that its caller expects.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from random import random
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -63,6 +65,9 @@ from doorstep.stores.store import Delete, Document, Part, Put
 T = TypeVar("T")
 
 
+_RACE_PAUSE_SECONDS = 0.02
+
+
 class DocumentVerbs(ViewVerbs):
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -105,7 +110,12 @@ class DocumentVerbs(ViewVerbs):
             await self._check_org(entry.org_id)
         if len(changes) == 1 and entry is None and isinstance(changes[0].document, WorkerEntry):
             return await self._write_worker(changes[0])
-        for _ in range(RACES_MAX):
+        async with self._writing:
+            return await self._write_documents(changes, entry)
+
+    async def _write_documents(self, changes: Sequence[Put | Delete], entry: AuditEntry | None) -> bool:
+        for number in range(RACES_MAX):
+            await asyncio.sleep(_RACE_PAUSE_SECONDS * random() * min(number, 10))
             writes = await self._writes_of(changes)
             if writes is None:
                 return False

@@ -43,7 +43,7 @@ class DynamoStore(AnnouncedVerbs, WaitVerbs):
         except BaseException:
             aws.close()
             raise
-        self._opened = aws
+        self._opened, self._writing = aws, asyncio.Lock()  # the event loop may be another one than before
 
     async def close(self) -> None:
         queue, self._queue = self._queue, None
