@@ -13,11 +13,18 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_COPIES = {"client/": "", "schemas/": "schemas/", "errors.py": "exceptions.py", "py.typed": "py.typed"}
+_COPIES = {
+    "client/": "",
+    "schemas/": "schemas/",
+    "errors.py": "exceptions.py",
+    "finite.py": "finite.py",
+    "py.typed": "py.typed",
+}
 """The folders and files of `doorstep`, and what they are called in the copy."""
 _NAMES = (
     (r"from doorstep import __version__", "from doorstep_client.version import __version__"),
     (r"\bdoorstep\.errors\b", "doorstep_client.exceptions"),
+    (r"\bdoorstep\.finite\b", "doorstep_client.finite"),
     (r"\bdoorstep\.schemas\b", "doorstep_client.schemas"),
     (r"\bdoorstep\.client\b", "doorstep_client"),
 )
