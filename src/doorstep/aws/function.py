@@ -10,14 +10,16 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from doorstep.aws.environment import program
 from doorstep.config import secrets_of
-from doorstep.stores.dynamodb.store import DynamoStore
 from doorstep.telemetry.embedded_metrics import EmbeddedMetrics
 from doorstep.telemetry.facts import RANKS, Fact, json_format, level_of
 from doorstep.telemetry.logs import route_standard_logging, without
+
+if TYPE_CHECKING:
+    from doorstep.stores.dynamodb.store import DynamoStore
 
 T = TypeVar("T")
 
@@ -48,8 +50,9 @@ class Function:
     @property
     def table(self) -> DynamoStore | None:
         """The store, if it is a table on AWS."""
-        store = self.doorstep.components.store
-        return store if isinstance(store, DynamoStore) else None
+        if not self.doorstep.settings.database_url.startswith("dynamodb://"):
+            return None
+        return cast("DynamoStore", self.doorstep.components.store)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run one call to its end."""
