@@ -77,7 +77,7 @@ def _postgres(url: str) -> PostgresStore:
 
 def _dynamodb(url: str) -> Store:
     if find_spec("botocore") is None:
-        raise ConfigError("DynamoDB needs an extra package; install it with pip install 'doorstep[aws]'")
+        raise MissingExtra("DynamoDB", "aws")
     from doorstep.stores.dynamodb.store import DynamoStore
 
     return DynamoStore(url)

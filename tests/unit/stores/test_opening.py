@@ -43,3 +43,9 @@ def test_postgres_without_its_extra_says_how_to_install_it(monkeypatch: pytest.M
     monkeypatch.setattr(open, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"needs the extra `postgres`.*pip install '.+\[postgres\]'"):
         store_from_url("postgresql://localhost/x")
+
+
+def test_dynamodb_without_its_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"needs the extra `aws`"):
+        store_from_url("dynamodb://table?region=eu-central-1")
