@@ -22,7 +22,7 @@ from tests.docs.pages import PAGES, ROOT, rows
 
 VENDOR = ROOT / "src" / "doorstep" / "console" / "static" / "vendor"
 _UNPUBLISHED = re.compile(
-    r"(?:pip|pipx|uv|uvx|npm|poetry) (?:install|add|i|run)\b[^\n`]*?[\s'\"]doorstep[\w-]*(?=$|[\s'\"\[=<>~`])"
+    r"(?:pip|pipx|uv|uvx|npm|poetry) (?:install|add|i|run)\b[^\n`]*?[ \t'\"]doorstep[\w-]*(?=$|[\s'\"\[=<>~`])"
 )
 """A command that installs a package by a name that nobody has registered. A path to a file is not such a name."""
 
