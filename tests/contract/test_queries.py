@@ -46,6 +46,7 @@ COUNTED_ONLY = (listing.WaitingDeliveries, bulk.BulkResults)
 OF_ALL = (
     listing.Workers,
     listing.RejectedMessages,
+    listing.RoutingChanges,
     entity.PipelineDeclarations,
     bulk.LiveBulks,
 )

@@ -36,6 +36,7 @@ class Desk:
     async def create(self, org_id: UUID | None = None, **fields: Any) -> Channel:
         given: dict[str, Any] = {"name": "ops", "kind": ChannelKind.WEBHOOK, "target": "https://ops.example/hook"}
         channel, _ = await self.desk.create(ChannelForm(**given | fields), org_id or self.org_id, "ops")
+        await self.bench.directory.load((OPERATIONS_ORG,))  # as the claim of a message does
         return channel
 
     async def test(self, channel: Channel) -> None:
