@@ -45,9 +45,10 @@ async def accept_all(scene: Scene) -> list[Submission]:
 
 
 def filters(endpoint_id: UUID) -> Iterator[EventFilter]:
+    """The filters that every store offers come first: where one is not offered, the case ends."""
     values, keys = ((), (1,), (1, -2), (-2, 9)), (None, "k4", "k99")
-    for correlation, ordering, value, endpoint, key in product(
-        (None, "c1"), (None, "o"), values, (None, endpoint_id), keys
+    for value, endpoint, correlation, ordering, key in product(
+        values, (None, endpoint_id), (None, "c1"), (None, "o"), keys
     ):
         wanted = EventFilter(
             correlation_id=correlation,

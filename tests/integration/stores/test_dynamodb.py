@@ -14,7 +14,7 @@ from doorstep.errors import ConfigError, InvalidInput, NotOffered
 from doorstep.model.claim import Claim, Lease, Quota
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus, Submission, Verdict
-from doorstep.model.listing import EventDeliveries, InboxFilter
+from doorstep.model.listing import EventBodies, EventDeliveries, EventFilter, InboxFilter
 from doorstep.stores.open import store_from_url
 from doorstep.stores.store import Retention, Task, Topic
 from tests.contract.scene import LEASE, SOON, Scene
@@ -294,3 +294,11 @@ async def test_a_table_that_does_not_exist_is_named(dynamodb_url: str) -> None:
 async def test_a_part_that_is_not_offered_says_so(scene: Scene) -> None:
     with pytest.raises(NotOffered, match="statistics are not offered on DynamoDB"):
         await scene.store.figures(scene.org_id, [None])
+
+
+async def test_a_filter_that_is_not_offered_is_refused_with_an_idempotency_key_too(scene: Scene) -> None:
+    await scene.submit(due_now(scene, key="once"))
+    wanted = EventFilter(idempotency_key="once", endpoint_id=scene.endpoint.endpoint_id)
+    for query in (wanted, EventBodies(filter=wanted)):
+        with pytest.raises(NotOffered, match="search by correlation id"):
+            await scene.store.page(scene.org_id, query)

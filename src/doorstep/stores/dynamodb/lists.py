@@ -102,8 +102,8 @@ class ListVerbs(DocumentVerbs):
             return await self._endpoint_page(org_id, query, cursor, limit)
         if isinstance(query, CauseGroups):
             return await self._cause_page(org_id, query, cursor, limit)
-        if isinstance(query, EventFilter) and query.idempotency_key is not None:
-            return cast(Page[Any], await self._page_of_key(org_id, query))
+        if (with_key := _with_key(query)) is not None:
+            return Page(tuple(await self._items(query, await self._rows_of_key(org_id, with_key))))
         listing = await self._listing(org_id, query)
         rows, more = await self._read_page(listing, cursor, limit)
         if isinstance(query, InboxFilter | EventBodies):
@@ -118,6 +118,8 @@ class ListVerbs(DocumentVerbs):
         _check_text(query)
         if isinstance(query, WaitingDeliveries):
             return await self._count_waiting(org_id, query, limit)
+        if (with_key := _with_key(query)) is not None:
+            return Count(len(await self._rows_of_key(org_id, with_key)), exact=True)
         rows, examined_all = await self._read_all(await self._listing(org_id, query), limit)
         return Count(min(len(rows), limit), exact=examined_all)
 
@@ -238,10 +240,7 @@ class ListVerbs(DocumentVerbs):
         match query:
             case EventFilter() | EventBodies():
                 chosen = query.filter if isinstance(query, EventBodies) else query
-                if chosen.search_keys:
-                    raise not_offered(Part.SEARCH)
-                if chosen.endpoint_id is not None:
-                    raise not_offered(Part.SEARCH)
+                _check_search(chosen)
                 return _ids(
                     "events",
                     orgs,
@@ -277,15 +276,15 @@ class ListVerbs(DocumentVerbs):
                 raise not_offered(Part.ATTEMPTS)
         raise not_offered(_part_of(query))
 
-    async def _page_of_key(self, org_id: UUID | None, query: EventFilter) -> Any:
-        """The event that was sent with an idempotency key."""
+    async def _rows_of_key(self, org_id: UUID | None, query: EventFilter) -> list[EventRow]:
+        """The event that was sent with an idempotency key, if it matches the rest of the filter."""
+        _check_search(query)
         assert query.idempotency_key is not None
         item = await self._aws.get(idempotency_key(org_id, query.idempotency_key)) if org_id else None
         if item is None:
-            return Page(())
+            return []
         events = await self._read_events([receipt_of_key(item)[0]])
-        rows = [row for row in events.values() if not row.deleted and _matches_event(row, query)]
-        return Page(tuple(await self._event_items(EventSummary, rows)))
+        return [row for row in events.values() if _matches_event(row, query)]
 
     async def _endpoint_page(
         self, org_id: UUID | None, query: EndpointFilter, cursor: str | None, limit: int
@@ -455,6 +454,17 @@ def _check_text(query: PagedQuery[Any]) -> None:
         check_storable(name, getattr(getattr(query, "filter", query), name, None))
     for actor in getattr(query, "actors", ()):
         check_storable("actor", actor)
+
+
+def _with_key(query: PagedQuery[Any]) -> EventFilter | None:
+    """The filter of a list of events that asks for an idempotency key. No event keeps its key; the key leads to it."""
+    chosen = query.filter if isinstance(query, EventBodies) else query
+    return chosen if isinstance(chosen, EventFilter) and chosen.idempotency_key is not None else None
+
+
+def _check_search(query: EventFilter) -> None:
+    if query.search_keys or query.endpoint_id is not None:
+        raise not_offered(Part.SEARCH)
 
 
 def _matches_type(event_type: str, wanted: str | None) -> bool:
