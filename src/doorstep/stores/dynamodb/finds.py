@@ -13,7 +13,7 @@ from doorstep.model.alert import AlertConfigs, Incidents, LiveAlerts, OrgsToRevi
 from doorstep.model.attempt import Attempt
 from doorstep.model.bulk import BulkInFlight, LiveBulks
 from doorstep.model.delivery import OPEN_STATES
-from doorstep.model.endpoint import CircuitState, Endpoint, EndpointState
+from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import owed_since
 from doorstep.model.listing import (
     BoundedQuery,
@@ -44,7 +44,7 @@ from doorstep.stores.dynamodb.rows import DeliveryRow, attempt_prefix, event_key
 from doorstep.stores.dynamodb.stored import change_from, key_check_from, key_from_item, worker_from
 from doorstep.stores.dynamodb.tables import LIST_INDEX, SHARDS
 from doorstep.stores.dynamodb.unit import gather
-from doorstep.stores.dynamodb.variables import ORG_ROUTING, number_of, read_circuits
+from doorstep.stores.dynamodb.variables import ORG_ROUTING, number_of
 from doorstep.stores.limits import WAITING_EXAMINED_MAX
 from doorstep.stores.store import Part
 
@@ -90,15 +90,13 @@ class FindVerbs(ListVerbs):
                 return await self._circuit_history(org_id, query)
             case ShortIds():
                 return await self._short_ids(org_id, query)
-            case UnhealthyEndpoints():
-                return await self._unhealthy(org_id, query.limit)
             case LiveBulks() | BulkInFlight():
                 raise not_offered(Part.BULK)
             case RejectedMessages():
                 raise not_offered(Part.OUTBOX)
             case AlertConfigs() | Incidents() | LiveAlerts() | OrgsToReview() | OrgsWithIncidents():
                 raise not_offered(Part.ALERTS)
-            case BusiestEndpoints() | FailingEndpoints():
+            case BusiestEndpoints() | FailingEndpoints() | UnhealthyEndpoints():
                 raise not_offered(Part.STATISTICS)
         raise not_offered(Part.PIPELINES)
 
@@ -167,20 +165,6 @@ class FindVerbs(ListVerbs):
             )
         ]
         return changes[::-1]
-
-    async def _unhealthy(self, org_id: UUID | None, limit: int) -> list[UUID]:
-        """Disabled endpoints and those with a circuit that is not closed. Dead letters are not counted here."""
-        own = [one for one in await self._all_endpoints() if org_id in (None, one.org_id)]
-        live = sorted((one for one in own if one.state is not EndpointState.DELETED), key=lambda one: one.endpoint_id)
-        circuits = await read_circuits(self._aws, [one.endpoint_id for one in live]) if live else {}
-        disabled = [one.endpoint_id for one in live if one.state is EndpointState.DISABLED]
-        tripped = [
-            one.endpoint_id
-            for state in (CircuitState.OPEN, CircuitState.HALF_OPEN)
-            for one in live
-            if (circuit := circuits.get(one.endpoint_id)) is not None and circuit.state is state
-        ]
-        return list(dict.fromkeys([*disabled, *tripped]))[:limit]
 
     async def _short_ids(self, org_id: UUID | None, query: ShortIds) -> list[UUID]:
         """Ids by their last digits. Those digits name the partition of an id, so one is searched for each range."""
