@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 from uuid import UUID
 
+import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import DAY
@@ -34,6 +35,8 @@ async def about(scene: Scene, *wanted: UUID) -> tuple[AuditEntry, ...]:
 
 async def crowd(scene: Scene, place: Place) -> None:
     """Add many later audit entries; in a database, with a single statement."""
+    if place.name == "dynamodb":
+        pytest.skip("no index of DynamoDB serves this filter: a page looks at 2,000 entries, so this takes several")
     if isinstance(place, ReferencePlace | MemoryPlace):
         for _ in range(LATER):
             await scene.store.write([], a_line(scene, new_id()))
