@@ -25,6 +25,7 @@ from doorstep.model.org import Org
 from doorstep.stores.open import store_from_url
 from doorstep.telemetry.facts import LateSettle
 from tests.acceptance.conftest import migrated_url
+from tests.support.leaping_clock import LeapingClock
 from tests.support.scene import Scene, until
 from tests.support.shortcuts import count_states, put
 from tests.support.stores import EACH_STORE
@@ -74,14 +75,17 @@ async def test_of_a_batch_with_one_event_that_cannot_be_kept_nothing_is_kept(sce
 
 
 async def test_a_worker_that_was_paused_past_its_lease_changes_nothing(scene: Scene) -> None:
-    """The first attempt is answered only after its lease has ended and a second attempt was made."""
+    """Another worker takes over while the first one's time stands still. Its attempt is answered after it has resumed."""
     scene.receiver.says(200, 503)
     scene.receiver.hold.clear()
     (delivery,) = await scene.send_to(await scene.endpoint(policy=[60.0, 60.0, 60.0]))
     await scene.until_received(1)
-    scene.leap(LEASE_SECONDS + 0.1)
+    ahead = LeapingClock()
+    ahead.leap(LEASE_SECONDS + 0.1)
+    await scene.open(clock=ahead)
     await scene.until_tried(delivery)  # settled on behalf of the worker that lost it
     await scene.until_received(2)
+    scene.leap(LEASE_SECONDS + 0.1)  # the first worker resumes, and renews the leases that it still holds
     scene.receiver.hold.set()
     await until(lambda: bool(scene.heard(LateSettle)), "a late result")
     await scene.until_tried(delivery, 3)
@@ -91,6 +95,22 @@ async def test_a_worker_that_was_paused_past_its_lease_changes_nothing(scene: Sc
     assert sorted(rows, key=str) == sorted(
         [(1, "WORKER_LOST", False), (1, None, True), (2, "SERVICE_UNAVAILABLE", False)], key=str
     )
+
+
+async def test_a_worker_that_resumes_before_another_takes_over_still_has_its_attempt(scene: Scene) -> None:
+    scene.receiver.hold.clear()
+    (delivery,) = await scene.send_to(await scene.endpoint())
+    await scene.until_received(1)
+    scene.leap(LEASE_SECONDS + 0.1)
+    await until(lambda: _renewed(scene, delivery), "a renewed lease")
+    scene.receiver.hold.set()
+    await scene.until_state(delivery, _S.DELIVERED)
+    assert [(row.number, row.code, row.late) for row in await scene.attempts(delivery)] == [(1, None, False)]
+    assert len(scene.receiver.requests) == 1
+
+
+async def _renewed(scene: Scene, delivery: Delivery) -> bool:
+    return ((await scene.delivery(delivery)).due_at or 0) > scene.clock.now()
 
 
 # -- R5.3 --------------------------------------------------------------------------------------------------

@@ -87,6 +87,17 @@ async def test_a_wait_that_began_before_the_earlier_time_is_left_as_it_is(scene:
     assert (await scene.delivery(claim.delivery_id)).due_at == due_at
 
 
+async def test_waits_that_began_since_the_clock_was_read_keep_their_times(scene: Scene) -> None:
+    """The clock is read before the store is reached. Another worker may write in between."""
+    await scene.accept(2)
+    retried, held = await scene.claim(2)
+    await scene.fail(retried, outcome=failure(scene.now))
+    due_at = scene.now + SOON
+    assert await scene.store.shift_waits(scene.now - SECOND // 2, ALL) == 0
+    assert (await scene.delivery(retried.delivery_id)).due_at == due_at
+    assert (await scene.delivery(held.delivery_id)).due_at == held.lease_until
+
+
 async def test_a_delivery_that_an_operator_retried_is_due_at_once_after_the_clock_was_set_back(scene: Scene) -> None:
     await scene.accept()
     claim = await scene.claim_one()

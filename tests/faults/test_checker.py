@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.faults.harness import checker
 from tests.faults.harness.checker import RULES, Rule, check
 from tests.faults.harness.evidence import (
+    SET_BACK,
     Arrival,
     Evidence,
     Fault,
@@ -185,3 +186,14 @@ def test_a_duplicate_is_allowed_when_a_fault_explains_it() -> None:
     evidence.faults.append(Fault(2.5, "kill serve"))
     assert not list(checker.duplicates_are_bounded_by_the_faults(evidence))
     assert check(evidence).duplicates == 1
+
+
+def test_a_retry_may_start_before_its_time_only_if_the_clock_was_set_back_during_its_wait() -> None:
+    evidence = innocent()
+    retry_early(evidence)
+    evidence.faults.append(Fault(0.5, SET_BACK))
+    assert list(checker.no_retry_is_early(evidence)), "the clock went on between the two attempts"
+    evidence.state.attempts[1] = evidence.state.attempts[1]._replace(started_at=-3_600 * _SECOND)
+    assert not list(checker.no_retry_is_early(evidence))
+    evidence.faults.clear()
+    assert list(checker.no_retry_is_early(evidence))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.faults.harness.trial import drain, judge, ledger_path, send_noted, st
 from tests.support.patience import PATIENCE_SECONDS
 
 _SIZE = 6 * 2**20
+_BLOCK = 64 * 1024
 
 
 @pytest.fixture
@@ -80,6 +82,12 @@ def test_a_full_disk_refuses_new_events_loses_none_and_resumes_by_itself(install
 
 
 def ballast(folder: Path, *, leave: int) -> None:
-    """Fill the disk, except for `leave` bytes."""
-    room = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
-    (folder / "ballast").write_bytes(bytes(max(0, room - leave)))
+    """Fill the disk, except for about `leave` bytes. The server keeps writing, and may take the rest meanwhile."""
+    with suppress(OSError), (folder / "ballast").open("wb", buffering=0) as file:
+        while (excess := free_bytes(folder) - leave) > 0:
+            file.write(bytes(min(excess, _BLOCK)))
+
+
+def free_bytes(folder: Path) -> int:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize

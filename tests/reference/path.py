@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.clock import DAY, Instant
+from doorstep.clock import DAY, JUMP, Instant
 from doorstep.errors import NotFound, StaleRouting
 from doorstep.model.claim import Claim, Lane, Lease, Quota, Settled, Settlement
 from doorstep.model.delivery import DeliveryState, check_transition
@@ -125,17 +125,17 @@ class PathVerbs:
 
     async def shift_waits(self, now: Instant, limit: int) -> int:
         for row in self._tables.by_due(DeliveryState.IN_PROGRESS):
-            if (ahead := (row.delivery.claimed_at or 0) - now) > 0:
+            if (ahead := (row.delivery.claimed_at or 0) - now) > JUMP:
                 row.delivery = replace(row.delivery, due_at=(row.delivery.due_at or 0) - ahead, claimed_at=now)
         for endpoint_id, circuit in self._tables.circuits.items():
-            if circuit.changed_at > now:
+            if circuit.changed_at > now + JUMP:
                 self._tables.circuits[endpoint_id] = _shifted(circuit, now)
         self._tables.locks = {task: lock for task, lock in self._tables.locks.items() if lock[1] <= now}
         waiting = self._tables.by_due(DeliveryState.PENDING)
         late = [(row, due) for row in waiting if (due := _due_by(row, now)) is not None][:limit]
         for row, due_at in late:
             attempted_at = row.delivery.last_attempt_at
-            attempted_at = None if attempted_at is None else min(attempted_at, now)
+            attempted_at = now if (attempted_at or 0) > now + JUMP else attempted_at
             row.delivery = replace(row.delivery, due_at=due_at, last_attempt_at=attempted_at)
         return len(late)
 
@@ -322,7 +322,7 @@ def _due_by(row: DeliveryRow, now: Instant) -> Instant | None:
     one, deliver_at = row.delivery, row.event.event.deliver_at or 0
     if one.due_at is None or one.due_at <= now:
         return None
-    if one.last_attempt_at is not None and one.last_attempt_at > now:
+    if one.last_attempt_at is not None and one.last_attempt_at > now + JUMP:
         return one.due_at - one.last_attempt_at + now
     untouched = one.last_attempt_at is None or one.forced
     return max(now, deliver_at) if untouched and one.due_at > deliver_at else None

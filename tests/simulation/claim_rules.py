@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from doorstep.model.delivery import DEAD_STATES, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from tests.simulation.journal import Step
@@ -74,6 +76,17 @@ class _Ledger:
         if step.before.state in DEAD_STATES and step.after.state is DeliveryState.PENDING:
             self.counted_in_round = 0
 
+    def renew(self, step: Step) -> Iterator[str]:
+        if self.holder is None or self.holder.by != step.by:
+            yield f"{step.by} renewed a lease that it did not hold"
+        yield from self.shift(step)
+
+    def shift(self, step: Step) -> Iterator[str]:
+        assert step.before is not None and step.after is not None
+        times = {name: getattr(step.after, name) for name in ("due_at", "claimed_at", "last_attempt_at")}
+        if replace(step.before, **times) != step.after:
+            yield f"{step.verb} changed more than times"
+
     def dead_letter(self, step: Step) -> Iterator[str]:
         if self.holder is not None:
             yield f"it was moved to the dead letters while {self.holder.by} held it"
@@ -84,5 +97,7 @@ _RULES = {
     "settle": _Ledger.settle,
     "release": _Ledger.release,
     "act": _Ledger.act,
+    "renew_leases": _Ledger.renew,
+    "shift_waits": _Ledger.shift,
     "dead_letter_waiting": _Ledger.dead_letter,
 }

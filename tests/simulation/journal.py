@@ -46,6 +46,12 @@ class Journal:
         """Every submission that reached the store, whether the store kept it or not."""
         self.known: dict[UUID, Delivery] = {}
         """Every delivery as it was last seen."""
+        self._snapshot: dict[UUID, Delivery] = {}
+
+    def prepare(self, verb: str) -> None:
+        """Call this before a method is executed. Some methods do not return what they have changed."""
+        if verb in ("renew_leases", "shift_waits"):
+            self._snapshot = {delivery_id: row.delivery for delivery_id, row in self._rows.items()}
 
     def record(self, at: Instant, by: str, heard: bool, verb: str, args: Sequence[Any], result: Any) -> None:
         """Record the effect of a call. Methods that change no delivery are not recorded."""
@@ -53,7 +59,7 @@ class Journal:
         if note is not None:
             # If one call has two results for a delivery, the change belongs to the result that was not late.
             for now, delivery_id, extra in sorted(note(args, result), key=lambda touch: touch[2].get("late", False)):
-                before = self.known.get(delivery_id)
+                before = extra.pop("before", self.known.get(delivery_id))
                 row = self._rows.get(delivery_id)
                 after = row.delivery if row else None
                 if after is not None:
@@ -96,6 +102,17 @@ class Journal:
     def _expire(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
         for delivery_id in result.delivery_ids:
             yield args[3], delivery_id, {}
+
+    def _renew_leases(self, args: Sequence[Any], _result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        return self._changed(args[1])
+
+    def _shift_waits(self, args: Sequence[Any], _result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        return self._changed(args[0])
+
+    def _changed(self, now: Instant) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        for delivery_id, before in self._snapshot.items():
+            if before != self._rows[delivery_id].delivery:
+                yield now, delivery_id, {"before": before}
 
     def _dead_letter_waiting(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
         for delivery_id in result.delivery_ids:

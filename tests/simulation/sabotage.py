@@ -105,6 +105,15 @@ class ReleaseForgetsAnAttempt(ReferenceStore):
         self._tables.change(row, now, "", attempt=max(0, row.delivery.attempt - 1))
 
 
+class RenewsTheLeasesOfOthers(ReferenceStore):
+    """Lets a worker that stood still renew every lease, not only its own."""
+
+    async def renew_leases(self, worker: str, now: Instant) -> None:
+        holders = {row.delivery.worker for row in self._tables.by_due(DeliveryState.IN_PROGRESS)}
+        for holder in sorted(filter(None, holders)):
+            await super().renew_leases(holder, now)
+
+
 class LeasesNeverEnd(ReferenceStore):
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         return []

@@ -61,6 +61,7 @@ class StoreServer:
             self._trace.note(call.process.name, call.verb, "fails: not reached")
             self._answer(call, StoreUnavailable("the store cannot be reached"))
             return
+        self.journal.prepare(call.verb)
         try:
             result = finish(getattr(self.store, call.verb)(*call.args, **call.named))
         except Exception as error:  # noqa: BLE001 - an error is the method's answer

@@ -27,6 +27,7 @@ BROKEN_STORES: dict[type[ReferenceStore], tuple[str, str]] = {
     sabotage.AcceptsClaimsWithoutAToken: ("claims_are_fenced_and_counted", "does not grow"),
     sabotage.ReleaseBurnsAnAttempt: ("claims_are_fenced_and_counted", "were made before it"),
     sabotage.ReleaseForgetsAnAttempt: ("claims_are_fenced_and_counted", "were made before it"),
+    sabotage.RenewsTheLeasesOfOthers: ("claims_are_fenced_and_counted", "renewed a lease that it did not hold"),
     sabotage.LeasesNeverEnd: ("everything_ends", "is still in_progress"),
     sabotage.ReclaimsTooEarly: ("claims_are_fenced_and_counted", "before its lease had ended"),
     sabotage.ForgetsIdempotencyKeys: ("one_sending_is_one_event", "became 2 events"),

@@ -59,10 +59,16 @@ class Scene:
 
     # -- start and stop ------------------------------------------------------------------------------------
 
-    async def open(self, prepare: Callable[[Doorstep], object] = lambda _: None, **settings: Any) -> Doorstep:
-        """Start another Doorstep with its own store and worker on the same database, like one more process."""
+    async def open(
+        self,
+        prepare: Callable[[Doorstep], object] = lambda _: None,
+        clock: LeapingClock | None = None,
+        **settings: Any,
+    ) -> Doorstep:
+        """Start another Doorstep with its own store and worker on the same database, like one more process. One with a
+        `clock` of its own does not leap with the others."""
         doorstep = Doorstep(
-            Settings(**self._settings | settings), telemetry=Telemetry(self.facts.extend), clock=self.clock
+            Settings(**self._settings | settings), telemetry=Telemetry(self.facts.extend), clock=clock or self.clock
         )
         prepare(doorstep)
         await doorstep.open(migrate=False)

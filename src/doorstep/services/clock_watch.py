@@ -27,7 +27,7 @@ class ClockWatch:
 
     If more time has passed than expected, the leases of this worker are renewed: its attempts are still running, and
     nobody could report their results in the meantime. If the clock was set back, waits that seem to have begun
-    later than now begin now.
+    more than a second later than now begin now.
     """
 
     def __init__(self, store: Store, clock: Clock, telemetry: Telemetry, worker: str) -> None:

@@ -326,12 +326,13 @@ class Store(Protocol):
 
     async def shift_waits(self, now: Instant, limit: int) -> int:
         """Repair what was written while the clock was ahead. A lease, a circuit's pause or the wait for a retry that
-        begins after `now` begins at `now` and keeps its length. A delivery that has never been attempted, or that an
-        operator retried, is due at `now`, or at its later `deliver_at`. Locks of tasks that end later than now are
+        begins more than a second (`JUMP`) after `now` begins at `now` and keeps its length; what begins less than a
+        second after it may have been written since `now` was read. A delivery that has never been attempted, or that
+        an operator retried, is due at `now`, or at its later `deliver_at`. Locks of tasks that end later than now are
         released.
 
         Changes up to `limit` waiting deliveries and returns their number; call it again until there are fewer. Repeating
-        it does no harm. A wait that began before `now` is left as it is, and so may last longer than intended.
+        it does no harm. A wait that began earlier is left as it is, and so may last longer than intended.
         """
 
     async def put_circuit(self, circuit: Circuit, expected_version: int, reason: str = "") -> bool:

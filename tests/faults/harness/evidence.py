@@ -28,6 +28,10 @@ BROUGHT_FORWARD = frozenset({"blinking"})
 """Receivers whose policy has retry_on_recovery: once they are back, their retries do not wait until they are due."""
 
 
+SET_BACK = "clock set back"
+"""The name of the fault after which an attempt may start before the one before it has ended, by its own clock."""
+
+
 class Sent(NamedTuple):
     """An event that the ledger tried to send. No two events have the same bytes, so the digest identifies the event."""
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.clock import Instant
+from doorstep.clock import JUMP, Instant
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Circuit
 from doorstep.stores.dynamodb.client import ConditionFailed, key_of
@@ -39,10 +39,11 @@ class WaitVerbs(RetentionVerbs):
 
     async def shift_waits(self, now: Instant, limit: int) -> int:
         leased = await self._in_progress(_LEASES_MAX)
-        await self._adjust([row for row in leased if (row.delivery.claimed_at or 0) > now], _shifted_lease(now), now)
+        ahead = [row for row in leased if (row.delivery.claimed_at or 0) > now + JUMP]
+        await self._adjust(ahead, _shifted_lease(now), now)
         endpoints = await self._all_endpoints()
         circuits = await read_circuits(self._aws, [one.endpoint_id for one in endpoints]) if endpoints else {}
-        await gather([self._shift_circuit(one, now) for one in circuits.values() if one.changed_at > now])
+        await gather([self._shift_circuit(one, now) for one in circuits.values() if one.changed_at > now + JUMP])
         await gather([self._release_later(task, now) for task in Task])
         return await self._shift_waiting(now, limit)
 
@@ -114,7 +115,7 @@ class WaitVerbs(RetentionVerbs):
 
 def _shifted_lease(now: Instant) -> Change:
     def shifted(one: Delivery, _: Instant | None) -> dict[str, Instant | None] | None:
-        if one.state is not DeliveryState.IN_PROGRESS or one.claimed_at is None or one.claimed_at <= now:
+        if one.state is not DeliveryState.IN_PROGRESS or one.claimed_at is None or one.claimed_at <= now + JUMP:
             return None
         return {"due_at": (one.due_at or 0) - one.claimed_at + now, "claimed_at": now}
 
@@ -126,7 +127,7 @@ def _shifted_wait(now: Instant) -> Change:
         due_at = _due_by(one, deliver_at or 0, now)
         if due_at is None:
             return None
-        attempted_at = None if one.last_attempt_at is None else min(one.last_attempt_at, now)
+        attempted_at = now if (one.last_attempt_at or 0) > now + JUMP else one.last_attempt_at
         return {"due_at": due_at, "last_attempt_at": attempted_at}
 
     return shifted
@@ -136,7 +137,7 @@ def _due_by(one: Delivery, deliver_at: Instant, now: Instant) -> Instant | None:
     """When a waiting delivery is due if its wait began no later than now; None if that changes nothing."""
     if one.state is not DeliveryState.PENDING or one.due_at is None or one.due_at <= now:
         return None
-    if one.last_attempt_at is not None and one.last_attempt_at > now:
+    if one.last_attempt_at is not None and one.last_attempt_at > now + JUMP:
         return one.due_at - one.last_attempt_at + now
     untouched = one.last_attempt_at is None or one.forced
     return max(now, deliver_at) if untouched and one.due_at > deliver_at else None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from sqlalchemy import BindParameter, and_, bindparam, case, or_, select, text, update
 
-from doorstep.clock import Instant
+from doorstep.clock import JUMP, Instant
 from doorstep.stores.sql.queries.transaction import LIMIT, Row, Transaction, execute, execute_each, execute_on_sqlite
 from doorstep.stores.sql.schema import IN_PROGRESS, NEVER, PENDING, circuits, deliveries, events, variables
 from doorstep.stores.store import Task
 
 _D, _C, _V = deliveries.c, circuits.c, variables.c
 _NOW: BindParameter[Instant] = bindparam("now")
+_AHEAD: BindParameter[Instant] = bindparam("ahead")
+"""What began later than this was written while the clock was ahead. What began a little later than `now` was written
+after `now` was read."""
 
 _BEGIN_NOW = {"due_at": _D.due_at - _D.claimed_at + _NOW, "claimed_at": _NOW}
 _RENEW = (
@@ -18,10 +21,10 @@ _RENEW = (
     .where(text(IN_PROGRESS), _D.worker == bindparam("holder"), _D.claimed_at < _NOW)
     .values(_BEGIN_NOW)
 )
-_SHIFT_LEASES = update(deliveries).where(text(IN_PROGRESS), _D.claimed_at > _NOW).values(_BEGIN_NOW)
+_SHIFT_LEASES = update(deliveries).where(text(IN_PROGRESS), _D.claimed_at > _AHEAD).values(_BEGIN_NOW)
 _SHIFT_CIRCUITS = (
     update(circuits)
-    .where(_C.changed_at > _NOW)
+    .where(_C.changed_at > _AHEAD)
     .values(
         until=_C.until - _C.changed_at + _NOW,
         failing_since=case((_C.failing_since > _NOW, _NOW), else_=_C.failing_since),
@@ -39,7 +42,7 @@ _LATE = (
         _D.due_at > _NOW,
         _D.due_at < NEVER,
         or_(
-            _D.last_attempt_at > _NOW,
+            _D.last_attempt_at > _AHEAD,
             and_(
                 or_(_D.last_attempt_at.is_(None), _D.forced),
                 or_(events.c.deliver_at.is_(None), _D.due_at > events.c.deliver_at),
@@ -62,16 +65,17 @@ def renew_leases(worker: str, now: Instant) -> Transaction[None]:
 
 
 def shift_waits(now: Instant, limit: int) -> Transaction[int]:
-    yield execute(_SHIFT_LEASES, now=now)
-    yield execute(_SHIFT_CIRCUITS, now=now)
+    ahead = now + JUMP
+    yield execute(_SHIFT_LEASES, now=now, ahead=ahead)
+    yield execute(_SHIFT_CIRCUITS, now=now, ahead=ahead)
     yield execute_on_sqlite(_RELEASE_LOCKS, now=now)
-    rows = yield execute(_LATE, now=now, limit=limit)
+    rows = yield execute(_LATE, now=now, ahead=ahead, limit=limit)
     yield execute_each(_SHIFT, [_shifted(row, now) for row in rows])
     return len(rows)
 
 
 def _shifted(row: Row, now: Instant) -> dict[str, object]:
     key, due_at, attempted_at, deliver_at = row
-    if attempted_at is not None and attempted_at > now:
+    if attempted_at is not None and attempted_at > now + JUMP:
         return {"key": key, "due": due_at - attempted_at + now, "attempted": now}
     return {"key": key, "due": max(now, deliver_at or 0), "attempted": attempted_at}
