@@ -169,12 +169,12 @@ class TooNew(Unverified):
     """The timestamp is further in the future than the tolerance."""
 
 
-class VersionUnknown(Unverified):
-    """There are signatures, but none of the version that the secret or public key is for (`v1` or `v1a`)."""
-
-
 class SignatureWrong(Unverified):
     """None of the signatures matches any of the secrets."""
+
+
+class VersionUnknown(SignatureWrong):
+    """There are signatures, but none of the version that the secret or public key is for (`v1` or `v1a`)."""
 
 
 # -- each webhook once -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.stores.sql.postgres import PostgresStore
-from doorstep.stores.store import Store, Task
+from doorstep.stores.store import LOCK_MAX, Store, Task
 from tests.contract.places import Place
 from tests.support.builders import NOW
 from tests.support.patience import PATIENCE_SECONDS
@@ -50,6 +50,17 @@ async def test_each_task_is_held_for_itself(place: Place) -> None:
     await first.release_lock(Task.ROLLUPS, "a")
     held = [await second.acquire_lock(task, "b", NOW, NOW + SECOND) for task in Task]
     assert held == [task is Task.ROLLUPS for task in Task]
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.parametrize("task", Task)
+async def test_a_process_that_starts_leaves_the_locks_of_running_ones_alone(place: Place, task: Task) -> None:
+    first, second = await place.open(), await place.open()
+    await _until_connected(first, second)
+    assert await first.acquire_lock(task, "a", NOW, NOW + LOCK_MAX)
+    await second.shift_waits(NOW, 1)
+    assert not await second.acquire_lock(task, "b", NOW, NOW + LOCK_MAX)
     await first.close()
     await second.close()
 

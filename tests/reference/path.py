@@ -15,7 +15,7 @@ from doorstep.model.endpoint import RAMP, Circuit, CircuitState, EndpointState
 from doorstep.model.event import EventStatus, Receipt, Submission, Verdict, any_left
 from doorstep.stores import notes
 from doorstep.stores.limits import admit, check_storable, count_within, storable
-from doorstep.stores.store import Topic
+from doorstep.stores.store import LOCK_MAX, Topic
 from doorstep.stores.tally import Tally
 from tests.reference.projections import attempt_of, claim_of, new_delivery
 from tests.reference.tables import DeliveryRow, EventRow, Tables
@@ -130,7 +130,7 @@ class PathVerbs:
         for endpoint_id, circuit in self._tables.circuits.items():
             if circuit.changed_at > now + JUMP:
                 self._tables.circuits[endpoint_id] = _shifted(circuit, now)
-        self._tables.locks = {task: lock for task, lock in self._tables.locks.items() if lock[1] <= now}
+        self._tables.locks = {task: lock for task, lock in self._tables.locks.items() if lock[1] <= now + LOCK_MAX}
         waiting = self._tables.by_due(DeliveryState.PENDING)
         late = [(row, due) for row in waiting if (due := _due_by(row, now)) is not None][:limit]
         for row, due_at in late:

@@ -35,6 +35,7 @@ NAME_CHARACTERS_MAX = 200
 DESCRIPTION_CHARACTERS_MAX = 1_000
 TYPES_PATTERN = r"^([A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}\*?|\*)$"
 HEADER_NAME_PATTERN = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
+HEADER_VALUE_PATTERN = r"^ *[!-~][ -~]*$"
 CODE_PATTERN = r"^[ -~]{1,100}$"
 
 
@@ -76,7 +77,7 @@ CodeMap: TypeAlias = Annotated[
     dict[str, Code], Meta(max_length=1_000, extra_json_schema={"propertyNames": {"pattern": CODE_PATTERN}})
 ]
 Headers: TypeAlias = Annotated[
-    dict[str, Annotated[str, stated(pattern="^[ -~]{0,4000}$")]],
+    dict[str, Annotated[str, stated(pattern=HEADER_VALUE_PATTERN, maxLength=4_000)]],
     Meta(max_length=100, extra_json_schema={"propertyNames": {"pattern": HEADER_NAME_PATTERN}}),
 ]
 Delays: TypeAlias = Annotated[tuple[Annotated[float, DELAY_SECONDS.rule], ...], Meta(max_length=100)]

@@ -22,6 +22,8 @@ from doorstep.telemetry.tracing import Tracing
 from doorstep.transports.span_exporter import SpanExporter
 
 Warn = Callable[[str], object]
+_LEASE_SECONDS_MIN = 15.0
+"""Even if metrics are sent every second, a short delay of the process must not cost it the lock."""
 
 
 def begin_tracing(telemetry: Telemetry, warn: Callable[[str], None]) -> SpanExporter | None:
@@ -70,7 +72,8 @@ class MetricsExporter:
         self._exporter = exporter
         self._warn = warn
         self._accepted = True
-        self.lock = TaskLock(store, Task.METRICS, holder, clock, 2 * exporter.interval_seconds)
+        lease_seconds = max(2 * exporter.interval_seconds, _LEASE_SECONDS_MIN)
+        self.lock = TaskLock(store, Task.METRICS, holder, clock, lease_seconds)
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:

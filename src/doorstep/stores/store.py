@@ -36,7 +36,7 @@ from uuid import UUID
 
 from msgspec.structs import astuple
 
-from doorstep.clock import Instant
+from doorstep.clock import SECOND, Instant
 from doorstep.model.action import Action, ActionResult, AuditEntry
 from doorstep.model.alert import AlertConfig, AlertWrite
 from doorstep.model.bulk import Bulk, BulkStep
@@ -94,6 +94,11 @@ class Topic(StrEnum):
     INCIDENTS = "incidents"
     """Also announces other changes that services look for at most once a second, such as bulk operations. A store that
     announces work announces these after writes of the own process, too."""
+
+
+LOCK_MAX: Instant = 120 * SECOND
+"""A lock of a task that ends later than this from now was acquired while the clock was ahead (`Store.shift_waits`). A
+longer lock is also taken for one: its holder may lose it whenever a process starts, which does no harm."""
 
 
 class Task(StrEnum):
@@ -328,8 +333,8 @@ class Store(Protocol):
         """Repair what was written while the clock was ahead. A lease, a circuit's pause or the wait for a retry that
         begins more than a second (`JUMP`) after `now` begins at `now` and keeps its length; what begins less than a
         second after it may have been written since `now` was read. A delivery that has never been attempted, or that
-        an operator retried, is due at `now`, or at its later `deliver_at`. Locks of tasks that end later than now are
-        released.
+        an operator retried, is due at `now`, or at its later `deliver_at`. Locks of tasks that end more than LOCK_MAX
+        after `now` are released; others may be held by a process that is running.
 
         Changes up to `limit` waiting deliveries and returns their number; call it again until there are fewer. Repeating
         it does no harm. A wait that began earlier is left as it is, and so may last longer than intended.

@@ -110,9 +110,14 @@ def test_a_malformed_signature_is_not_called_wrong(malformed: str) -> None:
     [(SECRET, "v2,AAAA v1a,AAAA", "v1"), (PUBLIC_KEY, "v1,AAAA", "v1a")],
     ids=["v1", "v1a"],
 )
-def test_a_signature_of_an_unknown_version_is_not_called_wrong(secret: str, given: str, wanted: str) -> None:
+def test_a_signature_of_an_unknown_version_has_its_own_error(secret: str, given: str, wanted: str) -> None:
     with pytest.raises(VersionUnknown, match=f"{wanted}$"):
         Webhook(secret).verify(headers(SECRET) | {"webhook-signature": given}, BODY, now=AT)
+
+
+def test_programs_that_expect_a_wrong_signature_also_catch_an_unknown_version() -> None:
+    with pytest.raises(SignatureWrong):
+        Webhook(SECRET).verify(headers(PRIVATE_KEY), BODY, now=AT)
 
 
 def test_unknown_versions_beside_a_valid_signature_are_ignored() -> None:

@@ -17,7 +17,7 @@ from doorstep.stores.dynamodb.rows import DeliveryRow
 from doorstep.stores.dynamodb.unit import EventUnit, gather
 from doorstep.stores.dynamodb.variables import circuit_item, read_circuits
 from doorstep.stores.dynamodb.writes import put_versioned
-from doorstep.stores.store import Task
+from doorstep.stores.store import LOCK_MAX, Task
 
 _LEASES_MAX = 10_000
 """How many leases are examined."""
@@ -88,9 +88,9 @@ class WaitVerbs(RetentionVerbs):
             return  # it has been written since, at a time that is right
 
     async def _release_later(self, task: Task, now: Instant) -> None:
-        """Release a lock that ends later than now."""
+        """Release a lock that was acquired while the clock was ahead."""
         item = await self._aws.get(lock_key(task))
-        if item is not None and int(item["until"]["N"]) > now:
+        if item is not None and int(item["until"]["N"]) > now + LOCK_MAX:
             await self.release_lock(task, item["holder"]["S"])
 
     async def acquire_lock(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:

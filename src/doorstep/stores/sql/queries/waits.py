@@ -7,7 +7,7 @@ from sqlalchemy import BindParameter, and_, bindparam, case, or_, select, text, 
 from doorstep.clock import JUMP, Instant
 from doorstep.stores.sql.queries.transaction import LIMIT, Row, Transaction, execute, execute_each, execute_on_sqlite
 from doorstep.stores.sql.schema import IN_PROGRESS, NEVER, PENDING, circuits, deliveries, events, variables
-from doorstep.stores.store import Task
+from doorstep.stores.store import LOCK_MAX, Task
 
 _D, _C, _V = deliveries.c, circuits.c, variables.c
 _NOW: BindParameter[Instant] = bindparam("now")
@@ -32,7 +32,11 @@ _SHIFT_CIRCUITS = (
         version=_C.version + 1,
     )
 )
-_RELEASE_LOCKS = update(variables).where(_V.name.in_([task.value for task in Task]), _V.value > _NOW).values(value=0)
+_RELEASE_LOCKS = (
+    update(variables)
+    .where(_V.name.in_([task.value for task in Task]), _V.value > bindparam("until_max"))
+    .values(value=0)
+)
 # The condition names the index of pending deliveries, and the order is the index's, so that no other row is read.
 _LATE = (
     select(_D.id, _D.due_at, _D.last_attempt_at, events.c.deliver_at)
@@ -68,7 +72,7 @@ def shift_waits(now: Instant, limit: int) -> Transaction[int]:
     ahead = now + JUMP
     yield execute(_SHIFT_LEASES, now=now, ahead=ahead)
     yield execute(_SHIFT_CIRCUITS, now=now, ahead=ahead)
-    yield execute_on_sqlite(_RELEASE_LOCKS, now=now)
+    yield execute_on_sqlite(_RELEASE_LOCKS, until_max=now + LOCK_MAX)
     rows = yield execute(_LATE, now=now, ahead=ahead, limit=limit)
     yield execute_each(_SHIFT, [_shifted(row, now) for row in rows])
     return len(rows)
