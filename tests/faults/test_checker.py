@@ -190,7 +190,7 @@ def test_a_duplicate_is_allowed_when_a_fault_explains_it() -> None:
 
 def test_a_retry_may_start_before_its_time_only_if_the_clock_was_set_back_during_its_wait() -> None:
     evidence = innocent()
-    retry_early(evidence)
+    evidence.state.attempts[0] = evidence.state.attempts[0]._replace(next_retry_at=60 * _SECOND)
     evidence.faults.append(Fault(0.5, SET_BACK))
     assert list(checker.no_retry_is_early(evidence)), "the clock went on between the two attempts"
     evidence.state.attempts[1] = evidence.state.attempts[1]._replace(started_at=-3_600 * _SECOND)
