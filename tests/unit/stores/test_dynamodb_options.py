@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from importlib.machinery import ModuleSpec
-
 import pytest
 
 from doorstep.errors import ConfigError
-from doorstep.stores import open as opening
 from doorstep.stores.dynamodb.features import FEATURES, not_offered
 from doorstep.stores.dynamodb.options import Options, options_from
 from doorstep.stores.store import Part
@@ -41,15 +37,6 @@ def test_a_url_names_the_table_and_its_options() -> None:
 def test_a_wrong_url_is_refused_with_the_part_that_is_wrong(url: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         options_from(url)
-
-
-def test_without_the_extra_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find_spec(name: str) -> ModuleSpec | None:
-        return None if name == "botocore" else importlib.util.find_spec(name)
-
-    monkeypatch.setattr(opening, "find_spec", find_spec)
-    with pytest.raises(ConfigError, match=r"pip install 'doorstep\[aws\]'"):
-        opening.store_from_url("dynamodb://doorstep")
 
 
 @pytest.mark.parametrize("part", Part)
