@@ -35,7 +35,7 @@ class _Known:
 
     def __init__(self, routing: Routing) -> None:
         self.endpoints: dict[UUID, Endpoint] = {}
-        """Those that are not deleted, oldest first. A deleted organization has none."""
+        """All that are not deleted, oldest first. A deleted organization has none."""
         self.org: Org | None = None
         """None if the organization was deleted."""
         self.version = routing.version

@@ -161,7 +161,7 @@ class AcceptVerbs(Context):
     # -- ordering groups -----------------------------------------------------------------------------------
 
     async def _group_writes(self, new: _New) -> list[Write]:
-        """Add the deliveries to their groups. Those that are not the first of their group are blocked."""
+        """Add the deliveries to their groups. All but the first of each group are blocked."""
         event = new.event.event
         if event.ordering_key is None:
             return []
